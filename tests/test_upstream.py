@@ -79,7 +79,7 @@ VOLATILE = {
     "transformers.utils.generic": "merge_with_config_defaults: arguments of forward with the configuration's defaults",
     "transformers.utils.output_capturing": "hidden states and attentions, recorded as by transformers' own models",
 }
-PUBLIC = ["utils", "integrations", "integrations.deepspeed", "models", "models.auto", "trainer", "trainer_utils"]
+PUBLIC = ["utils", "integrations", "models", "models.auto", "trainer", "trainer_utils"]
 PUBLIC += ["trainer_callback", "modeling_utils", "modeling_outputs", "configuration_utils"]
 PUBLIC += ["tokenization_utils_base", "tokenization_utils_tokenizers"]
 

@@ -27,7 +27,7 @@ from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS
 from .methods import NO_MERGE
-from .settings import adapter_problems
+from .settings import LARGEST, is_plain
 
 # The head of the task models: newly initialized for a task, so it is trained and saved whole.
 HEAD = "score"
@@ -50,19 +50,18 @@ _SIZED = {
     "prompt": ("num_virtual_tokens", 20),
     "houlsby": ("bottleneck_size", 32),
 }
-_TRAINS_TOKEN_ROWS = ("lora", "houlsby", "bitfit")
 
 
 def adapter_config(
     method: str,
     model_config: GPTConfig,
     size: int | None = None,
-    train_special_tokens: bool | None = None,
     task_type: str | None = None,
     **options: Any,
 ) -> PeftConfig:
     """
-    Settings of an adapter for a GPT model, for `peft.get_peft_model`.
+    Settings of an adapter for a GPT model, for `peft.get_peft_model`; lora, houlsby and bitfit train the rows of the
+    special tokens, too.
 
     | method | what is trained next to the head | source |
     |---|---|---|
@@ -78,22 +77,18 @@ def adapter_config(
         method (`str`): one of `METHODS`.
         model_config (`GPTConfig`): of the model to adapt.
         size (`int`, *optional*): rank of LoRA (8), number of virtual tokens (20), width of a bottleneck (32).
-        train_special_tokens (`bool`, *optional*): train the embedding rows of the special tokens, too; by default
-            wherever the method can (lora, houlsby, bitfit).
         task_type (`str`, *optional*): by default that of the task heads; `"CAUSAL_LM"` for the language model.
-        options: settings of the method's configuration class, such as `use_dora`, `use_rslora`, `lora_dropout` or
-            `modules_to_save`; they override those above.
+        options: settings of the method's configuration class, such as `use_dora`, `use_rslora`, `lora_dropout`,
+            `modules_to_save` or `trainable_token_indices`; they override those above.
 
     Raises:
-        ValueError: for an unknown method, a size or special tokens that the method does not have, or more virtual
-            tokens than the context holds.
+        ValueError: for an unknown method, a size that the method does not have, or more virtual tokens than the
+            context holds.
     """
     if method not in METHODS:
         raise ValueError(f"Unknown adapter method {method!r}; choose one of {', '.join(METHODS)}.")
     if size is not None and (method not in _SIZED or size < 1):
         raise ValueError(f"size {size}: {', '.join(_SIZED)} have a size, of at least 1; {method} was asked for.")
-    if train_special_tokens and method not in _TRAINS_TOKEN_ROWS:
-        raise ValueError(f"{method} cannot train embedding rows; {', '.join(_TRAINS_TOKEN_ROWS)} can.")
     norms = ["ln_1", "ln_2", "ln_f"] if model_config.final_norm else ["ln_1", "ln_2"]
     head = [HEAD] if task_type is None else []
     settings = {"task_type": task_type, "modules_to_save": head or None}
@@ -117,7 +112,7 @@ def adapter_config(
         settings["lora_alpha"] = 2 * settings["r"]
     if (count := settings.get("num_virtual_tokens", 0)) >= model_config.n_positions:
         raise ValueError(f"{count} virtual tokens leave no place in a context of {model_config.n_positions}.")
-    if method in _TRAINS_TOKEN_ROWS and train_special_tokens is not False:
+    if method in ("lora", "houlsby", "bitfit"):
         # Which pretraining has not seen.
         settings["trainable_token_indices"] = sorted(set(model_config.task_token_ids)) or None
     return PEFT_TYPE_TO_CONFIG_MAPPING[METHODS[method]](**settings | options)
@@ -162,8 +157,9 @@ def _adapter_settings(folder: str | os.PathLike) -> PeftConfig:
     """What the `adapter_config.json` of a folder says, if it is what adapters of ours say."""
     path = Path(folder) / constants.CONFIG_NAME
     settings = read_json(path)
-    if problems := adapter_problems(settings):
-        raise ValueError(f"{path} is refused: {'; '.join(problems)}.")
+    if wrong := [f"{name} is {repr(value)[:80]}" for name, value in settings.items() if not is_plain(name, value)]:
+        taken = f"plain names of modules, and numbers up to {LARGEST:,}, are taken"
+        raise ValueError(f"{path} is refused: {'; '.join(wrong)}; {taken}.")
     method = settings.get("peft_type")
     # Of peft's other methods, some fetch further adapters or read files of torch's by names in the settings.
     if method not in list(METHODS.values()):

@@ -53,13 +53,6 @@ class HoulsbyConfig(_ModulesConfig):
     activation: str = "gelu"
     init_std: float = 0.01
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.bottleneck_size < 1:
-            raise ValueError(f"bottleneck_size must be at least 1, not {self.bottleneck_size}.")
-        if self.activation not in ACTIVATIONS:
-            raise ValueError(f"Unknown activation {self.activation!r}; choose one of {', '.join(ACTIVATIONS)}.")
-
 
 class _Layer(nn.Module, BaseTunerLayer):
     """What peft asks of a module that adapters wrap."""

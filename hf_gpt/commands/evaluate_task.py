@@ -11,9 +11,8 @@ was trained with `--target_column` writes texts. An adapter is loaded on the bas
 `--base_model`.
 
 With `--zero_shot` multiple choice is answered by the choice of the highest mean log-probability, sst2 and imdb by the
-likelier of the words "positive" and "negative" behind "very"; other classification tasks take `--zero_shot_words`. Any
-causal language model of transformers that can hold token trees answers; `--zero_shot_score sum` is `acc` of
-lm-evaluation-harness. The output folder gets `metrics.json` and `predictions.tsv`.
+likelier of the words "positive" and "negative" behind "very"; other classification tasks take `--zero_shot_words`.
+`--zero_shot_score sum` is `acc` of lm-evaluation-harness. The output folder gets `metrics.json` and `predictions.tsv`.
 """
 
 from ..evaluation import EvaluationArguments, evaluate

@@ -1,7 +1,6 @@
 """Evaluation of a fine-tuned model, or of a language model without training, on a split of a task."""
 
 import json
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,8 @@ from ..training.loading import has_classes, load_model, other_head
 from ..training.rows import encode_task, input_transform, load_task_data
 from ..training.text_to_text import TextToTextTrainer, declare_targets, saved_settings
 from ..training.trainer import GPTTrainer, choose_products
-from ..trees.any_model import longest_path
 from ..trees.collators import TokenTreeCollator
-from .any_model import is_other_model, leave_texts, load_other_model
-from .zero_shot import ZeroShotRule, ZeroShotScorer, zero_shot_rule, zero_shot_transform
+from .zero_shot import ZeroShotScorer, zero_shot_rule, zero_shot_transform
 
 
 @dataclass
@@ -65,7 +62,10 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         spec = task.spec
         if args.zero_shot:
             rule = zero_shot_rule(spec, args.zero_shot_prompt, args.zero_shot_words)
-            tokenizer, model, transform = _zero_shot(model_args, data, rule)
+            tokenizer, model = load_tokenizer(model_args), _load_language_model(model_args)
+            check_ids(model.config, tokenizer, source.name)
+            length = min(data.max_length or model.config.n_positions, model.config.n_positions)
+            transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
             score = args.zero_shot_score or ("sum" if rule.kind == "words" else "mean")
             model = ZeroShotScorer(model, mean=score == "mean")
         else:
@@ -86,7 +86,6 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         trainer = GPTTrainer(model=model, args=args, data_collator=collator)
     record = {"task": spec.name, "split": args.split, "rows": len(rows), "measured_rows": measured}
     record |= {"fast_float32": args.fast_float32, "model": model_args.model_name_or_path}
-    record["main_metric"] = spec.main_metric
     if rule is not None:
         record |= {"zero_shot": rule.kind, "prompt": rule.prompt, "words": list(rule.words), "score": score}
     logits, record["metrics"] = predict_split(trainer, rows, spec)
@@ -123,22 +122,8 @@ def _load_head(model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokeniz
     return model
 
 
-def _zero_shot(model_args: ModelArguments, data: DataArguments, rule: ZeroShotRule) -> tuple[Any, Any, Any]:
-    """What tokenizes columns, a language model, ours or any other, and how it reads the rows of a rule."""
-    if is_other_model(model_args.source.folder):
-        tokenizer, model = load_other_model(model_args)
-    else:
-        tokenizer = load_tokenizer(model_args)
-        model = _load_language_model(model_args, tokenizer)
-    length = min(data.max_length or sys.maxsize, longest_path(model))
-    transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
-    return tokenizer if transform.tokenizer is None else leave_texts, model, transform
-
-
-def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:
+def _load_language_model(model_args: ModelArguments) -> GPTPreTrainedModel:
     source = model_args.source
     if source.kind == "adapter":
         raise ValueError(f"{source.name} is an adapter of a task head: --zero_shot wants a language model.")
-    model = source.model(GPTForCausalLM, n_head=model_args.n_head, attn_implementation=model_args.attn_implementation)
-    check_ids(model.config, tokenizer, source.name)
-    return model
+    return source.model(GPTForCausalLM, n_head=model_args.n_head, attn_implementation=model_args.attn_implementation)

@@ -9,7 +9,7 @@ _BOUNDS |= {"above 0": (math.ulp(0), math.inf), "at least 0 and below 1": (0, 1)
 # The flags that have it, the Trainer's own among them.
 _FLAGS = {
     "at least 2": "n_positions row_length",
-    "at least 1": "max_eval_rows max_length max_train_rows num_proc rows_per_shard task_rows_cap tokens_per_batch "
+    "at least 1": "max_eval_rows max_length max_train_rows num_proc rows_per_shard tokens_per_batch "
     "validation_rows adapter_size n_embd n_head n_inner n_layer dataloader_prefetch_factor "
     "eval_accumulation_steps gradient_accumulation_steps per_device_eval_batch_size per_device_train_batch_size "
     "seeds batch_size max_new_tokens num_beams num_samples passages prompt_tokens stride context context_words "

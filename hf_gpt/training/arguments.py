@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 from transformers import TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
-from transformers.integrations.deepspeed import is_deepspeed_available
 
 from ..adapters import METHODS
 from ..files import flag
@@ -57,7 +56,6 @@ class DataArguments(CustomTask):
     data_dir: str | None = flag(None, "Folder of the data set's published files.")
     tasks: list[str] | None = flag(None, "Tasks that are trained together, a head for each on one transformer.")
     data_dirs: list[str] | None = flag(None, "With --tasks: folders of published files, as trec=FOLDER sst2=FOLDER.")
-    task_rows_cap: int | None = flag(None, "With --tasks: rows of each an epoch, at most; the next ones take others.")
     max_length: int | None = flag(None, "Longest sequence in tokens; by default the model's context.")
     truncation: str = flag(
         "longest_first", "What is left out of a text that is too long; half is the release's rule.", TRUNCATION_RULES
@@ -111,24 +109,17 @@ class LauncherArguments(TrainingArguments):
     def __post_init__(self) -> None:
         if not self.output_dir:
             raise ValueError("Name a folder for the results with --output_dir.")
-        if self.deepspeed and not is_deepspeed_available():
-            raise ValueError('--deepspeed: DeepSpeed is not installed: pip install -e ".[deepspeed]".')
+        if self.deepspeed or os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true":
+            raise ValueError("DeepSpeed is not supported: use DDP or FSDP2.")
         check_ranges(self)
         if not torch.accelerator.is_available():
             self.dataloader_pin_memory = False
             # The Trainer takes --bf16 for a GPU's unless it is to stay on the CPU.
             if self.bf16 or self.bf16_full_eval or int(os.environ.get("WORLD_SIZE", "1")) > 1:
                 self.use_cpu = True
-        # DeepSpeed wants to hear of the precision that the launcher chose from the Trainer, too.
-        precision = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-        has_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() == "true"
-        if has_deepspeed and precision in ("bf16", "fp16") and not (self.bf16 or self.fp16):
-            setattr(self, precision, True)
         super().__post_init__()
         for tracker in get_reporting_integration_callbacks(self.report_to):
             tracker()  # an error where it is not installed, before the data is read
-        if self.deepspeed_plugin is not None and self.deepspeed_plugin.zero_stage > 2:
-            raise ValueError("DeepSpeed's ZeRO stage 3 was not made to work here: use stage 2 (zero2.yaml), or FSDP2.")
 
 
 @dataclass
@@ -153,7 +144,7 @@ class FineTuningArguments(LauncherArguments):
         ["none", *KINDS],
     )
     unfreeze_every: str | None = flag(
-        None, "Length of its stages: epoch, updates, or a share below 1; by default all alike (head_first: 0.1)."
+        None, "Length of its stages: epoch, or updates; by default all alike (head_first: a tenth of all updates)."
     )
     train_sampling_strategy: str = flag("group_by_length", "Batches of rows of like length, or random.")
     eval_strategy: str = flag("epoch", "When to evaluate.")
@@ -169,10 +160,6 @@ class FineTuningArguments(LauncherArguments):
         """`bool`: whether FSDP shards the parameters."""
         return bool(self.fsdp) or os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"
 
-    def warmup_share(self, updates: int) -> float:
-        """The share of all updates that warm up, for the release's schedules."""
-        return self.warmup
-
     def __post_init__(self) -> None:
         if self.save_strategy == "no":
             self.load_best_model_at_end = False
@@ -185,14 +172,13 @@ def check_adaptation(model_args: ModelArguments, data: DataArguments, args: Fine
     """Refuse what does not go with the way in which the model is adapted, or with a language model as the task."""
     is_frozen, adaptation = model_args.adaptation == "frozen", model_args.adaptation
     of_heads = {"--adaptation": adaptation != "full", "--unfreeze": args.unfreeze != "none"}
-    of_heads |= {"--label_smoothing_factor": args.label_smoothing_factor}
-    of_heads |= {"FSDP and DeepSpeed": args.is_sharded or args.deepspeed_plugin}
+    of_heads |= {"--label_smoothing_factor": args.label_smoothing_factor, "FSDP": args.is_sharded}
     for name in (name for name, is_given in of_heads.items() if is_given and data.target_column is not None):
         raise ValueError(f"{name}: not with --target_column, for which the whole language model is trained.")
     for name, is_given in {"--unfreeze": args.unfreeze != "none", "--layer_decay": args.layer_decay < 1}.items():
         if is_given and adaptation != "full":
             raise ValueError(f"{name} is for training the whole model, not for --adaptation {adaptation}.")
-    if (args.is_sharded or args.deepspeed_plugin) and (args.unfreeze != "none" or is_frozen):
+    if args.is_sharded and (args.unfreeze != "none" or is_frozen):
         name = "--adaptation frozen" if is_frozen else "--unfreeze"
         raise ValueError(f"{name} goes with one process or several with whole models (DDP), not with sharded ones.")
     if is_frozen and args.activation_checkpointing:

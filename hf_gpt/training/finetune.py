@@ -18,9 +18,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .. import files
 from ..adapters import HEAD_CONFIG, head_config, virtual_tokens
-from ..cards.callback import fill_in
+from ..cards.facts import fill_in
 from ..cards.fine_tuned import FineTunedCard
-from ..hub.checks import EVAL_RESULTS
 from ..loading import load_tokenizer
 from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
@@ -28,9 +27,8 @@ from ..tasks import TaskData, TaskSpec, metrics, report
 from ..tasks.metrics import compute_metrics_for, logits_of
 from ..tasks.spec import TEXT_TO_TEXT
 from ..trees.collators import TokenTreeCollator
-from ..trees.mixture import MultiTaskRows
 from .arguments import DataArguments, FineTuningArguments, LauncherArguments, ModelArguments, check_adaptation
-from .frozen import FEATURES, FeatureCollator, FrozenFeatureHead, FrozenFeatureTrainer, cache_features
+from .frozen import FEATURES, FeatureCollator, FrozenFeatureHead, cache_features
 from .loading import check_resumption, describe_start, load_model
 from .multi_task import MEAN_METRIC, MultiTaskModel, MultiTaskTrainer, tasks_of
 from .rows import encode_task, input_transform, load_task_data, longest_first
@@ -106,7 +104,7 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
         records = {part.task.spec.name: record_of(part, trainer, model_args) | facts for part in parts}
         summary, *_ = records.values()
         if data.tasks is not None:
-            summary = summarise_tasks(records, data.task_rows_cap)
+            summary = summarise_tasks(records)
         trainer.save_whole_model()
         if is_first:
             for part in parts:
@@ -133,8 +131,8 @@ def check_output_dir(args: LauncherArguments) -> str | None:
     elif resume is not None:
         if not is_whole(Path(resume)):
             raise ValueError(f"--resume_from_checkpoint {resume} is not a whole checkpoint: no trainer_state.json.")
-        if not has_optimizer(Path(resume), args):
-            raise ValueError(f"--resume_from_checkpoint {resume} has no optimizer's state that this run could read.")
+        if not has_optimizer(Path(resume)):
+            raise ValueError(f"--resume_from_checkpoint {resume} has no optimizer's state.")
         return resume
     files.check_empty(output, may_replace, f"{files.OVERWRITE} Or resume with --resume_from_checkpoint last.")
     return None
@@ -147,15 +145,14 @@ def remove_earlier_results(output: Path) -> None:
     for path in output.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
         (path / TRAINER_STATE_NAME).unlink(missing_ok=True)  # it is not whole from now on
         shutil.rmtree(path)
-    for name in (files.UNFINISHED, EVAL_RESULTS):
-        shutil.rmtree(output / name, ignore_errors=True)
+    shutil.rmtree(output / files.UNFINISHED, ignore_errors=True)
 
 
 def make_trainer(
     model: nn.Module, parts: list[Part], tokenizer: GPTTokenizer, data: DataArguments, args: FineTuningArguments
 ) -> GPTTrainer:
     """The Trainer of a run; a frozen model is run once over all rows, whose features take the place of their trees."""
-    kind, collator = GPTTrainer, TokenTreeCollator(tokenizer.pad_token_id, model.config.is_causal)
+    collator = TokenTreeCollator(tokenizer.pad_token_id, model.config.is_causal)
     more: dict[str, Any] = {"model": model, "args": args, "processing_class": tokenizer}
     args.greater_is_better = True
     if data.tasks is not None:
@@ -164,11 +161,10 @@ def make_trainer(
             for split, rows in part.rows.items():
                 part.rows[split] = rows.add_column("task", [part.task.spec.name] * len(rows))
         return MultiTaskTrainer(
-            train_dataset=MultiTaskRows({part.task.spec.name: part.rows["train"] for part in parts}),
+            train_dataset={part.task.spec.name: part.rows["train"] for part in parts},
             eval_dataset={part.task.spec.name: longest_first(part.rows["validation"])[0] for part in parts},
             data_collator=collator,
             specs={part.task.spec.name: part.task.spec for part in parts},
-            rows_cap=data.task_rows_cap,
             **more,
         )
     (part,) = parts
@@ -179,10 +175,10 @@ def make_trainer(
     args.metric_for_best_model = f"eval_{part.task.spec.main_metric}"
     if isinstance(model, FrozenFeatureHead):
         part.rows = cache_features(part.model, part.rows, collator, args)
-        kind, collator = FrozenFeatureTrainer, FeatureCollator(model.config)
+        collator = FeatureCollator(model.config)
     train, (validation, _) = part.rows["train"], longest_first(part.rows["validation"])
     more |= {"data_collator": collator, "compute_metrics": compute_metrics_for(part.task.spec, validation)}
-    return kind(train_dataset=train, eval_dataset=validation, **more)
+    return GPTTrainer(train_dataset=train, eval_dataset=validation, **more)
 
 
 def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[Any, dict[str, float]]:
@@ -240,17 +236,17 @@ def record_of(part: Part, trainer: GPTTrainer, model_args: ModelArguments) -> di
     }
 
 
-def summarise_tasks(records: dict[str, dict[str, Any]], rows_cap: int | None) -> dict[str, Any]:
+def summarise_tasks(records: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The records of all tasks, and the means of their main metrics in the splits in which all have one."""
     means = {}
     for record in records.values():
-        record |= {"trained_with": [task for task in records if task != record["task"]], "task_rows_cap": rows_cap}
+        record["trained_with"] = [task for task in records if task != record["task"]]
     for split in ("validation", "test"):
         scores = [record["metrics"].get(split, {}).get(record["main_metric"]) for record in records.values()]
         if None not in scores:
             means[split] = {MEAN_METRIC: float(np.mean(scores))}
     shared = ("model", "starts_from", "random_weights", "transfer_layers", "adaptation", "seed", "fast_float32")
-    shared = {name: record[name] for name in (*shared, "train_seconds", "steps", "resumed", "task_rows_cap")}
+    shared = {name: record[name] for name in (*shared, "train_seconds", "steps", "resumed")}
     return {"tasks": dict(records), "main_metric": MEAN_METRIC, "metrics": means, **shared}
 
 
@@ -279,10 +275,7 @@ def write_card(
         shares = ", ".join(f"{weight:.2f}" for weight in mix["weights"])
         settings["learnt mix, from the embedding up"] = f"{shares}; times {mix['gamma']:.2f}"
     if data.tasks is not None:
-        settings |= {
-            "trained together with": ", ".join(record["trained_with"]),
-            "rows of a task an epoch, at most": data.task_rows_cap,
-        }
+        settings["trained together with"] = ", ".join(record["trained_with"])
         files.write_json(part.output / files.METRICS, record)
     card.hyperparameters |= {name: value for name, value in settings.items() if value is not None}
     card.save(part.output)

@@ -17,7 +17,6 @@ from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
 from ..tasks.encode import TREE_FEATURES
 from ..trees.collators import collate_labels, length_sorted_batches
-from .trainer import GPTTrainer
 
 # Folder of an output folder with cached features while a head is trained on them.
 FEATURES = "features"
@@ -35,8 +34,8 @@ class FrozenFeatureHead(nn.Module):
         self.score, self.clf_dropout = model.score, model.clf_dropout
         if model.config.head_layers == "mix":
             self.head_mix = model.head_mix
-        # Hidden from nn.Module, as nothing trains or saves the body.
-        self.__dict__["whole_model"] = model.eval()
+        # In a dict of Python, so that torch does not find the body, which is saved with the head: see `GPTTrainer`.
+        self.task_models = {"": model.eval()}
 
     def forward(
         self, features: torch.Tensor, present: torch.Tensor, labels: Any = None, num_items_in_batch: Any = None
@@ -45,26 +44,13 @@ class FrozenFeatureHead(nn.Module):
         Logits and loss, as of the whole model with its body in evaluation mode: of `features` of shape `(batch, paths,
         layers, n_embd)`, and `present` of shape `(batch, paths)`, False where a row has fewer paths than others.
         """
-        logits, loss = self.whole_model.head_logits(features, present), None
+        model, loss = self.task_models[""], None
+        logits = model.head_logits(features, present)
         if labels is not None:
             items = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
-            loss = self.whole_model._task_loss_sum(logits, labels) / items
+            loss = model._task_loss_sum(logits, labels) / items
         # Two tensors: the Trainer scales its loss in place.
         return GPTTaskOutput(loss=loss, logits=logits, task_loss=None if loss is None else loss.clone())
-
-
-class FrozenFeatureTrainer(GPTTrainer):
-    """`GPTTrainer` of a `FrozenFeatureHead`; the output folder gets the whole model."""
-
-    def task_models(self) -> list[GPTTaskModel]:
-        """The whole model, whose task loss the head has."""
-        return [self.model.whole_model]
-
-    def write_whole_model(self, folder: Path) -> None:
-        """Not the head, but the model that it is the head of."""
-        if self.args.should_save:
-            self.model.whole_model.save_pretrained(folder)
-            self.processing_class.save_pretrained(folder)
 
 
 @dataclass

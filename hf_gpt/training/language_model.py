@@ -1,7 +1,6 @@
 """The Trainers of language models on packed rows: what is logged, Muon, the accuracy of hidden words."""
 
 import math
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,8 +42,8 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
         """The Trainer's own, or Muon for the matrices of the blocks and AdamW for the rest: norms do not decay."""
         args = self.args
         if self.optimizer is None and args.optimizer == "muon":
-            if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-                raise ValueError("--optimizer muon needs whole matrices: leave out FSDP and DeepSpeed.")
+            if self.is_fsdp_enabled:
+                raise ValueError("--optimizer muon needs whole matrices: leave out FSDP.")
             model = model or self.model
             matrices = [weight for weight in model.transformer.h.parameters() if weight.ndim == 2]
             norms = [each for part in model.modules() if isinstance(part, nn.LayerNorm) for each in part.parameters()]
@@ -55,19 +54,14 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
             self.optimizer = MuonAndAdamW(matrices, groups, args.learning_rate, args.weight_decay, **own)
         return super().create_optimizer(model)
 
-    @cached_property
-    def tokens_per_word(self) -> float:
-        """`float`: predicted tokens of the evaluation rows for each word; the first token of a piece is not one."""
-        rows = self.eval_dataset
-        predicted = sum(len(ids) for ids in rows["input_ids"]) - sum(len(starts) for starts in rows["starts"])
-        return predicted / max(sum(rows["words"]), 1.0)
-
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the perplexities to what an evaluation has found."""
         if (loss := logs.get("eval_loss")) is not None:
             logs[f"eval_{self.measures[0]}"] = perplexity(loss)
             if not self.is_masked:
-                logs["eval_word_perplexity"] = perplexity(loss * self.tokens_per_word)
+                rows = self.eval_dataset  # in which the first token of a piece is not predicted
+                predicted = sum(map(len, rows["input_ids"])) - sum(map(len, rows["starts"]))
+                logs["eval_word_perplexity"] = perplexity(loss * predicted / max(sum(rows["words"]), 1.0))
         super().log(logs, start_time)
 
     def prediction_step(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:

@@ -2,18 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from datasets import Dataset
 from torch import nn
+from torch.utils.data import ConcatDataset
 
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
 from ..tasks import TaskSpec
 from ..tasks.metrics import compute_metrics_for
-from ..trees.mixture import MultiTaskRows, MultiTaskSampler
+from ..trees.collators import MultiTaskSampler, PaddedDataset
 from .arguments import DataArguments, FineTuningArguments, ModelArguments
 from .trainer import GPTTrainer
 
@@ -35,7 +36,7 @@ class MultiTaskModel(nn.Module):
             model.transformer = self.transformer
             parts = {name: child for name, child in model.named_children() if name != "transformer"}
             self.heads[task] = nn.ModuleDict(parts)
-        # In a dict of Python, so that torch does not find the shared parameters again in every model.
+        # In a dict of Python, so that torch does not find the shared parameters again in every model; by folder.
         self.task_models = dict(task_models)
 
     @property
@@ -70,24 +71,29 @@ class MultiTaskModel(nn.Module):
 
 class MultiTaskTrainer(GPTTrainer):
     """
-    `GPTTrainer` for a `MultiTaskModel` on `MultiTaskRows`. A step's global batch is of one task, whose head alone
-    moves; the log holds `task_loss_TASK`, the mean over its steps. `rows_cap` bounds a task's rows in an epoch.
+    `GPTTrainer` for a `MultiTaskModel` on rows by task, which name their `task`. A step's global batch is of one task,
+    whose head alone moves; the log holds `task_loss_TASK`, the mean over its steps.
     """
 
     model: MultiTaskModel
 
-    def __init__(self, *args: Any, specs: Mapping[str, TaskSpec], rows_cap: int | None = None, **kwargs: Any):
-        self.specs, self._rows_cap = dict(specs), rows_cap
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        model: MultiTaskModel,
+        args: FineTuningArguments,
+        train_dataset: Mapping[str, Dataset],
+        specs: Mapping[str, TaskSpec],
+        **kwargs: Any,
+    ):
+        self.specs = dict(specs)
+        batch_size = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
+        rows = ConcatDataset(PaddedDataset(part, batch_size) for part in train_dataset.values())
+        super().__init__(model, args, train_dataset=rows, **kwargs)
 
-    def task_models(self) -> list[GPTTaskModel]:
-        """Those of all tasks."""
-        return list(self.model.task_models.values())
-
-    def train_sampler(self, rows: MultiTaskRows, batch_size: int, seed: int) -> MultiTaskSampler:
-        """The order of the training rows, whose batches it fills up."""
-        lengths = [self.row_lengths(part.rows) for part in rows.parts.values()]
-        return MultiTaskSampler(lengths, batch_size, seed, rows_cap=self._rows_cap)
+    def train_sampler(self, rows: ConcatDataset, batch_size: int, seed: int) -> MultiTaskSampler:
+        """The order of the training rows, in global batches of one task each."""
+        sampler_of = super().train_sampler
+        return MultiTaskSampler([sampler_of(part, batch_size, seed) for part in rows.datasets])
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         """The Trainer's own; the gradients of the heads that had no part in it go, so that no moment decays."""
@@ -114,13 +120,6 @@ class MultiTaskTrainer(GPTTrainer):
         self.log(mean)
         return metrics | mean
 
-    def write_whole_model(self, folder: Path) -> None:
-        """Write each task's model with its tokenizer into a folder of its own."""
-        for task, model in self.model.task_models.items() if self.args.should_save else ():
-            model.config.use_cache = self.args.use_cache
-            model.save_pretrained(folder / task)
-            self.processing_class.save_pretrained(folder / task)
-
 
 def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, DataArguments]:
     """What is read for each of `--tasks`, in alphabetical order; a `ValueError` for what several cannot have."""
@@ -134,5 +133,5 @@ def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningAr
         raise ValueError(f"--data_dirs {' '.join(entries)}: give each of --tasks one folder, as trec=FOLDER.")
     if model_args.adaptation != "full" or args.seeds is not None or args.is_sharded:
         raise ValueError("--tasks goes without --seeds and FSDP, and with --adaptation full.")
-    single = replace(data, tasks=None, data_dirs=None, task_rows_cap=None)
+    single = replace(data, tasks=None, data_dirs=None)
     return {task: replace(single, task=task, data_dir=folders.get(task)) for task in tasks}

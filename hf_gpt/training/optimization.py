@@ -8,8 +8,8 @@ import torch
 from torch.optim import AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-# Elements that are updated together, on a CPU (they stay in its caches) and elsewhere: an update makes two copies.
-_PART_ELEMENTS_CPU, _PART_ELEMENTS = 2**19, 2**23
+# Elements that are updated together on a CPU: they stay in its caches.
+_PART_ELEMENTS = 2**19
 
 
 def warmup_linear(progress: float, warmup: float = 0.002) -> float:
@@ -57,14 +57,6 @@ def clip_gradients(parameters: Iterable[torch.nn.Parameter], max_norm: float) ->
     norm = torch.cat(rows).double().norm().float() if rows else torch.zeros(())
     torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm
-
-
-def decay_groups(parameters: Iterable[torch.nn.Parameter]) -> list[dict]:
-    """Groups with which `ReleaseAdam` decays the same parameters as without, whatever shape they are given later."""
-    parameters = list(parameters)
-    matrices, vectors = ([each for each in parameters if (each.ndim >= 2) == one] for one in (True, False))
-    groups = [{"params": matrices, "decay_vectors": True}, {"params": vectors, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
 
 
 class ReleaseAdam(Optimizer):
@@ -125,9 +117,11 @@ class ReleaseAdam(Optimizer):
         # Parameters that were frozen for a while have counted fewer updates: one multi-tensor update per count.
         for step, members in sorted(by_step.items()):
             rate = group["lr"] * math.sqrt(1 - beta2**step) / (1 - beta1**step)
-            rows = [(p, p.grad, self.state[p]["exp_avg"], self.state[p]["exp_avg_sq"]) for p in members]
-            decays = [bool(group["weight_decay"]) and (p.ndim >= 2 or group["decay_vectors"]) for p in members]
-            for part in _parts(rows, decays):
+            rows = []
+            for p in members:
+                is_decayed = bool(group["weight_decay"]) and (p.ndim >= 2 or group["decay_vectors"])
+                rows.append((p, p.grad, self.state[p]["exp_avg"], self.state[p]["exp_avg_sq"], is_decayed))
+            for part in _parts(rows):
                 values, gradients, first, second, are_decayed = zip(*part, strict=True)
                 torch._foreach_lerp_(first, gradients, 1 - beta1)
                 torch._foreach_mul_(second, beta2)
@@ -141,22 +135,15 @@ class ReleaseAdam(Optimizer):
                 torch._foreach_add_(values, updates, alpha=-rate)
 
 
-def _parts(rows: list[tuple[torch.Tensor, ...]], decays: list[bool]) -> Iterator[list[tuple]]:
-    """Parameters, gradients, moments, decay, in parts; large tensors in pieces where these are views."""
-    part, elements = [], 0
-    for tensors, is_decayed in zip(rows, decays, strict=True):
-        most = _PART_ELEMENTS_CPU if tensors[0].device.type == "cpu" else _PART_ELEMENTS
+def _parts(rows: list[tuple]) -> Iterator[list[tuple]]:
+    """Rows that are updated together: all, on a CPU one tensor or its pieces, of which an update makes two copies."""
+    if rows[0][0].device.type != "cpu":
+        yield rows
+        return
+    for *tensors, is_decayed in rows:
         is_plain = type(tensors[1]) is torch.Tensor and all(tensor.is_contiguous() for tensor in tensors)
-        is_whole = tensors[0].numel() <= most or not is_plain
-        pieces = [tensors] if is_whole else zip(*(tensor.view(-1).split(most) for tensor in tensors), strict=True)
-        for piece in pieces:
-            if part and elements + piece[0].numel() > most:
-                yield part
-                part, elements = [], 0
-            part.append((*piece, is_decayed))
-            elements += piece[0].numel()
-    if part:
-        yield part
+        pieces = (tensor.view(-1).split(_PART_ELEMENTS) if is_plain else [tensor] for tensor in tensors)
+        yield from ([(*piece, is_decayed)] for piece in zip(*pieces, strict=True))
 
 
 class MuonAndAdamW(Optimizer):

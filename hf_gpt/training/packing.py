@@ -9,13 +9,13 @@ from typing import Any
 
 import datasets
 from datasets import Dataset, Features, Value
-from datasets.exceptions import DatasetGenerationError
 from datasets.fingerprint import Hasher
 
 from ..files import flag, reading
 from ..files.ranges import check_ranges
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.formats import Record
+from ..tasks.load import cached_rows
 from .text_files import WIKITEXT_SPLIT, WIKITEXT_UNKNOWN, iter_texts, text_of, unwrap_paragraphs, wikitext_articles
 
 _INTEGERS = datasets.Sequence(Value("int32"))
@@ -201,11 +201,8 @@ def packed_dataset(
         found = sorted([path, *path.rglob("*")])
         stamps += [(str(each), each.stat().st_size, each.stat().st_mtime_ns) for each in found]
     processes = min(num_proc, len(sources)) if num_proc and len(sources) > 1 else None
-    settings = {"gen_kwargs": arguments, "fingerprint": Hasher.hash((arguments, stamps)), "num_proc": processes}
-    try:
-        return Dataset.from_generator(packed_rows, ROW_FEATURES, cache_dir, **settings)
-    except DatasetGenerationError as error:  # the reader's own error names the file
-        raise ValueError(str(error.__cause__ or error)) from error
+    settings = {"features": ROW_FEATURES, "cache_dir": cache_dir, "num_proc": processes}
+    return cached_rows(packed_rows, Hasher.hash((arguments, stamps)), gen_kwargs=arguments, **settings)
 
 
 def packed_parts(

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import set_seed
 from transformers.trainer_utils import IntervalStrategy
 
-from ..cards.callback import ModelCardCallback
+from ..cards.facts import fill_in
 from ..cards.fine_tuned import FineTunedCard
 from ..conversion.sources import KINDS, forget_task
 from ..conversion.tokenizers import check_ids
@@ -94,10 +94,6 @@ class PretrainingArguments(LauncherArguments):
         vars(self).update({name: NEW[name] for name in self.unset})
         super().__post_init__()
 
-    def warmup_share(self, updates: int) -> float:
-        """The share of all updates that warm up, for the release's schedules."""
-        return self.get_warmup_steps(updates) / updates
-
 
 @in_output_folder
 def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArguments) -> dict[str, Any]:
@@ -137,11 +133,12 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         eval_dataset=validation,
         data_collator=PackedRowCollator(),
         processing_class=tokenizer,
-        callbacks=[ModelCardCallback(_card(texts, shape, start, output))],
     )
     record = trainer.finished_record(checkpoint, PRETRAINING)
     if record is None:
         record = {"start": start, "held_out": held_out} | _train(trainer, checkpoint, source is not None, row_length)
+        if is_main:
+            _write_card(texts, shape, trainer, record, resumed=checkpoint is not None)
         # Task heads train with the paper's dropout on a new model, on a pretrained one with its own.
         own = GPTConfig() if source is None else source.config(n_head=shape.n_head)
         model.config.update({name: getattr(own, name) for name in DROPOUTS})
@@ -201,7 +198,7 @@ def _train(trainer: LanguageModelTrainer, checkpoint: str | None, is_pretrained:
     """Train and evaluate, a pretrained model before as well; what `pretraining.json` says of that."""
     args, train, validation, record = trainer.args, trainer.train_dataset, trainer.eval_dataset, {}
     # Shards are made where training begins.
-    if is_pretrained and validation is not None and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+    if is_pretrained and validation is not None and not trainer.is_fsdp_enabled:
         before = trainer.evaluate()
         record |= {f"validation_{name}_before": before[f"eval_{name}"] for name in trainer.measures}
     result = trainer.train(resume_from_checkpoint=checkpoint)
@@ -226,12 +223,16 @@ def _train(trainer: LanguageModelTrainer, checkpoint: str | None, is_pretrained:
     return record
 
 
-def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path) -> FineTunedCard:
+def _write_card(
+    texts: TextArguments, shape: ShapeArguments, trainer: LanguageModelTrainer, record: dict, resumed: bool
+) -> None:
     is_new, kind = shape.source is None, "masked-language-model" if shape.masked else "language-model"
+    output, measured = Path(trainer.args.output_dir), trainer.measures if trainer.eval_dataset is not None else ()
     what = "It fills in hidden tokens" if shape.masked else "It predicts the next token"
     files = f"files of the user ({', '.join(Path(file).name for file in texts.text_files or ())})"
-    what += "" if is_new else f". Training started from {start.removeprefix(shape.source.name + ', ')}"
-    return FineTunedCard(
+    what += "" if is_new else f". Training started from {record['start'].removeprefix(shape.source.name + ', ')}"
+    rows = {"train": trainer.train_dataset, "validation": trainer.eval_dataset}
+    card = FineTunedCard(
         task=f"{kind}ling",
         family=kind,
         base_model="" if is_new else shape.source.name,
@@ -240,5 +241,10 @@ def _card(texts: TextArguments, shape: ShapeArguments, start: str, output: Path)
         name=output.resolve().name if is_new else "",
         description=what,
         data_source=f"the data set {texts.dataset_name} ({texts.dataset_split})" if texts.dataset_name else files,
-        main_metric="masked_perplexity" if shape.masked else "perplexity",
+        metrics={"validation": {name: record[f"validation_{name}"] for name in measured}} if measured else {},
+        rows={split: len(each) for split, each in rows.items() if each is not None},
+        main_metric=trainer.measures[0],
+        resumed=resumed,
     )
+    fill_in(card, trainer.args, trainer.state, trainer.model)
+    card.save(output)

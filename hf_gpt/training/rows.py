@@ -18,8 +18,8 @@ from .text_to_text import TargetTransform
 
 def load_task_data(data: DataArguments, splits: Sequence[str] | None = None) -> TaskData:
     """Rows of the task that the arguments name, of all splits or of these; a `ValueError` or `OSError` for others."""
-    if data.tasks or data.data_dirs or data.task_rows_cap is not None:
-        raise ValueError("--tasks, --data_dirs and --task_rows_cap are for finetuning on several tasks together.")
+    if data.tasks or data.data_dirs:
+        raise ValueError("--tasks and --data_dirs are for finetuning on several tasks together.")
     if not data.task:
         raise ValueError("Name a task with --task; --list_tasks prints all.")
     if data.task == "custom" and data.train_file is None and splits is None:

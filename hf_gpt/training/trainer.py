@@ -27,7 +27,7 @@ from ..model.modeling_gpt import GPTTaskModel
 from ..performance import use_fast_float32
 from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset, TokenTreeCollator
 from .arguments import FineTuningArguments, LauncherArguments
-from .optimization import ReleaseAdam, clip_gradients, decay_groups, get_release_schedule
+from .optimization import ReleaseAdam, clip_gradients, get_release_schedule
 from .unfreezing import level_of, scale_by_level, unfreezing_plan
 
 _CHECKPOINT = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
@@ -49,10 +49,9 @@ def checkpoints_in(output: Path) -> dict[int, Path]:
     return dict(sorted(found.items(), reverse=True))
 
 
-def has_optimizer(checkpoint: Path, args: TrainingArguments) -> bool:
-    """Whether a checkpoint has the optimizer's state in the form that this run reads, DeepSpeed's or torch's."""
-    file = "optimizer*" if args.deepspeed_plugin is None else "latest"
-    return any(checkpoint.glob(file))
+def has_optimizer(checkpoint: Path) -> bool:
+    """Whether a checkpoint has the optimizer's state, without which a run would go another way."""
+    return any(checkpoint.glob("optimizer*"))
 
 
 def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
@@ -63,7 +62,7 @@ def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
     ranks = [""] if args.world_size == 1 else [f"_{rank}" for rank in range(args.world_size)]
     states, found = {f"rng_state{rank}.pth" for rank in ranks}, checkpoints_in(output)
     for path in found.values():
-        if {file.name for file in path.glob("rng_state*")} == states and has_optimizer(path, args):
+        if {file.name for file in path.glob("rng_state*")} == states and has_optimizer(path):
             return path
     if found:
         raise ValueError(
@@ -132,9 +131,9 @@ class WholeCheckpointTrainer(Trainer):
         """One of the release's schedules, or with `args.schedule == "trainer"` that of `args.lr_scheduler_type`."""
         schedule = getattr(self.args, "schedule", "trainer")
         if self.lr_scheduler is None and schedule != "trainer":
-            self.lr_scheduler = get_release_schedule(
-                optimizer or self.optimizer, schedule, num_training_steps, self.args.warmup_share(num_training_steps)
-            )
+            warmup = getattr(self.args, "warmup", self.args.get_warmup_steps(num_training_steps) / num_training_steps)
+            optimizer = optimizer or self.optimizer
+            self.lr_scheduler = get_release_schedule(optimizer, schedule, num_training_steps, warmup)
             self._created_lr_scheduler = True
         return super().create_scheduler(num_training_steps, optimizer)
 
@@ -159,7 +158,7 @@ class WholeCheckpointTrainer(Trainer):
             super()._run_epoch(*args, **kwargs)
 
     def _clip_grad_norm(self, model: torch.nn.Module) -> torch.Tensor | float:
-        if self.args.device.type != "cpu" or self.is_deepspeed_enabled or self.is_fsdp_enabled:
+        if self.args.device.type != "cpu" or self.is_fsdp_enabled:
             return super()._clip_grad_norm(model)
         return clip_gradients(model.parameters(), self.args.max_grad_norm)
 
@@ -307,7 +306,19 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     def task_models(self) -> list[GPTTaskModel]:
         """The models of ours whose joint loss is trained."""
+        if hasattr(self.model, "task_models"):
+            return list(self.model.task_models.values())
         return [module for module in self.model.modules() if isinstance(module, GPTTaskModel)]
+
+    def write_whole_model(self, folder: Path) -> None:
+        """Write the model, or in their folders those that it is made of (`task_models`), with the tokenizer."""
+        if not hasattr(self.model, "task_models"):
+            super().write_whole_model(folder)
+        elif self.args.should_save:
+            for name, model in self.model.task_models.items():
+                model.config.use_cache = self.args.use_cache
+                model.save_pretrained(folder / name)
+                self.processing_class.save_pretrained(folder / name)
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         """The Trainer's own. The configurations say before the first step which rows of the embedding are trained."""
@@ -321,8 +332,7 @@ class GPTTrainer(WholeCheckpointTrainer):
         if is_new and args.optimizer == "release":
             trained = [parameter for parameter in (model or self.model).parameters() if parameter.requires_grad]
             self.optimizer = ReleaseAdam(
-                # DeepSpeed lays the parameters of a group end to end, and then a matrix looks like a vector.
-                decay_groups(trained) if self.is_deepspeed_enabled else trained,
+                trained,
                 lr=args.learning_rate,
                 betas=(args.adam_beta1, args.adam_beta2),
                 eps=args.adam_epsilon,

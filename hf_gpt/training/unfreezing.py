@@ -53,20 +53,19 @@ def unfreezing_plan(
     kind: str, every: str | None, n_layer: int, updates: int, updates_per_epoch: int
 ) -> UnfreezingPlan:
     """
-    The plan of a training of so many `updates`. A stage is as long as `every` says: `epoch`, a number of updates, or
-    below 1 a share of all; by default all are equally long, but the first of `head_first`, a tenth. A `ValueError`
-    for another length, and if the second stage would never come.
+    The plan of a training of so many `updates`. A stage is as long as `every` says, `epoch` or a number of updates; by
+    default all are equally long, but the first of `head_first`, a tenth. A `ValueError` for another length, and if the
+    second stage would never come.
     """
     stages = unfreezing_stages(kind, n_layer)
     if every is None:
         steps = max(1, round(0.1 * updates) if kind == "head_first" else updates // len(stages))
     elif every == "epoch":
         steps = updates_per_epoch
+    elif every.isdecimal() and int(every):
+        steps = int(every)
     else:
-        length = float(every) if re.fullmatch(r"\d*\.?\d+", every) else 0.0
-        if not (0 < length < 1 or (length >= 1 and length.is_integer())):
-            raise ValueError(f"--unfreeze_every {every}: give epoch, a whole number of updates, or a share below 1.")
-        steps = max(1, round(length * updates)) if length < 1 else int(length)
+        raise ValueError(f"--unfreeze_every {every}: give epoch, or a whole number of updates.")
     if steps >= updates:
         problem = f"a stage is {steps:,} updates of {updates:,}, so nothing but the head would be trained"
         raise ValueError(f"--unfreeze {kind}: {problem}: train longer, or make --unfreeze_every smaller.")

@@ -8,7 +8,6 @@ Which model can hold a tree is decided by its configuration and signature (`chec
 """
 
 import inspect
-import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 from .collators import collate_trees
@@ -32,18 +31,6 @@ _CHECKED: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 _CHUNK = 512
 
 
-def longest_path(model: PreTrainedModel) -> int:
-    """The most tokens of a path that a model has positions for, and sees in all layers."""
-    config = model.config.get_text_config()
-    return min(getattr(config, "max_position_embeddings", None) or sys.maxsize, _window(config))
-
-
-def _window(config: PreTrainedConfig) -> int:
-    """How many tokens are seen in the layers that see the fewest."""
-    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
-    return window or sys.maxsize
-
-
 def check_model(model: PreTrainedModel, length: int) -> None:
     """
     A `ValueError` that names the model and the reason if it cannot hold trees with paths of `length` tokens:
@@ -51,14 +38,14 @@ def check_model(model: PreTrainedModel, length: int) -> None:
     itself (ALiBi, or no `position_ids`).
     """
     config = model.config.get_text_config()
-    window = _window(config)
+    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     kinds = {*(getattr(config, "layer_types", None) or ()), *(getattr(config, "attention_layers", None) or ())}
     wrong = {
         "it is an encoder-decoder": model.config.is_encoder_decoder,
         "its attention is chunked": not kinds.isdisjoint({"chunked_attention", "local"}),
         "its states are recurrent, so that a token sees all before it": getattr(model, "_is_stateful", False)
         or bool(kinds - {"full_attention", "sliding_attention", "global"}),
-        f"its attention sees {window} tokens, fewer than the {length} of a path": window < length,
+        f"its attention sees {window} tokens, fewer than the {length} of a path": bool(window) and window < length,
         "its positions are distances in the row (ALiBi)": bool(getattr(config, "alibi", False)),
         "it takes no position_ids": "position_ids" not in inspect.signature(model.forward).parameters,
         "it attends by a kernel without masks": config._attn_implementation not in ("eager", "sdpa", "flex_attention"),
@@ -261,8 +248,6 @@ def path_log_probs(
     Raises:
         ValueError: for an empty context or choice, and for a model that cannot hold trees.
     """
-    if len(contexts) != len(choices):
-        raise ValueError("Give a context and choices for every item, of at least one token each.")
     rows = [{"context": context, "choices": each} for context, each in zip(contexts, choices, strict=True)]
     found, widest = [], max(map(len, choices))
     for begin in range(0, len(rows), batch_size):

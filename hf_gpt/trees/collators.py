@@ -198,17 +198,20 @@ class PaddedDataset(torch.utils.data.Dataset):
     """
     Rows of token trees with a `label`, followed by as many filler rows as make their number a multiple of `unit`: with
     the rows of all ranks in a step, every rank gets as many batches as the others, and no row twice. A filler is one
-    root with the label -100 and no language-model weight: it adds nothing to any loss and to no count.
+    root with the label -100 and no language-model weight: it adds nothing to any loss and to no count. Its `task`, if
+    rows have one, is theirs.
     """
 
     def __init__(self, rows: Any, unit: int):
         self.rows = rows
         self.fillers = -len(rows) % unit
-        label = rows[0]["label"]
+        first = rows[0]
+        label = first["label"]
         # Labels of words, which are whole numbers, may be any number.
         count = len(label) if isinstance(label, list) and isinstance(label[0], float) else 1
         ignored = [IGNORED_LABEL] * count if isinstance(label, list) else IGNORED_LABEL
-        self.filler = {**asdict(TokenTree.from_paths([[0]])), "label": ignored}
+        task = {"task": first["task"]} if "task" in first else {}
+        self.filler = asdict(TokenTree.from_paths([[0]])) | {"label": ignored} | task
 
     def __len__(self) -> int:
         return len(self.rows) + self.fillers
@@ -257,6 +260,38 @@ class LengthGroupedSampler(Sampler[int]):
         yield from random.permutation(full.reshape(-1, self.batch_size)).ravel().tolist()
         yield from rest.tolist()
         yield from range(len(self.lengths), len(self))
+
+
+class MultiTaskSampler(Sampler[int]):
+    """
+    A random order of the global batches of several tasks, in proportion to their rows (Liu et al., 2019, algorithm 1):
+    every row of every task comes once an epoch, the batches of one task in the order of its own sampler.
+
+    Args:
+        samplers (`Sequence[LengthGroupedSampler]`): of each task, whose rows, with the fillers that complete the last
+            batch, come one task after the other.
+    """
+
+    def __init__(self, samplers: Sequence[LengthGroupedSampler]):
+        self.samplers = samplers
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order of an epoch."""
+        self.epoch = epoch
+        for sampler in self.samplers:
+            sampler.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.samplers))
+
+    def __iter__(self) -> Iterator[int]:
+        size, lengths = self.samplers[0].batch_size, [*map(len, self.samplers)]
+        # The orders of rows within the tasks have seed and epoch alone.
+        random = np.random.default_rng([self.samplers[0].seed, self.epoch, 1])
+        orders, starts = [*map(iter, self.samplers)], np.cumsum([0, *lengths]).tolist()
+        for task in random.permutation(np.repeat(np.arange(len(lengths)), np.array(lengths) // size)):
+            yield from (starts[task] + row for row in itertools.islice(orders[task], size))
 
 
 def length_sorted_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:

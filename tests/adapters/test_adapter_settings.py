@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hf_gpt.adapters import HEAD_CONFIG, check_adapter, load_adapter
-from hf_gpt.adapters.settings import adapter_problems
+from hf_gpt.adapters.settings import is_plain
 
 LORA_A = "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"
 # What `adapter_config.json` must not say, and part of the error.
@@ -84,7 +84,8 @@ def test_weights_that_do_not_fit(adapter, change, message):
 
 def test_plain_settings_pass():
     plain = {"init_lora_weights": "gaussian", "target_modules": "c_attn", "lora_alpha": 4, "lora_dropout": 0}
-    assert adapter_problems(plain | {"rank_pattern": {"h.0.attn.c_attn": 3}, "layers_to_transform": [0, 1]}) == []
+    plain |= {"rank_pattern": {"h.0.attn.c_attn": 3}, "layers_to_transform": [0, 1]}
+    assert all(is_plain(*setting) for setting in plain.items())
 
 
 def test_push_refuses_what_would_not_load(adapter, hf_gpt):

@@ -1,7 +1,6 @@
 """Several processes and shards give the numbers of one process; launches that would not are refused."""
 
 import multiprocessing
-import shutil
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -17,16 +16,10 @@ from hf_gpt.training.optimization import ReleaseAdam
 from hf_gpt.trees.collators import collate_trees
 from hf_gpt.trees.token_tree import TokenTree
 
-from ..support.runs import REPOSITORY, assert_same, assert_same_training, finetune, launch_command, start_launch
+from ..support.runs import REPOSITORY, launch_command, start_launch
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START, build_model
 
 CONFIGURATIONS = REPOSITORY / "scripts/configs/accelerate"
-STEPS = 25
-# 67 rows in global batches of 16: the last one holds 3, so that the second process has none of its own.
-UNEVEN = ["--task", "questions", "--max_train_rows", "67", "--max_eval_rows", "30", "--num_train_epochs", "5"]
-UNEVEN += ["--logging_steps", "1", "--learning_rate", "1e-3", "--dropout", "0", "--disable_tqdm", "true"]
-UNEVEN += ["--save_total_limit", "9"]
-SMALL = ["--per_device_train_batch_size", 4, "--gradient_accumulation_steps", 2]
 
 
 def test_a_launched_run_names_what_is_wrong(tiny_checkpoint, tmp_path):
@@ -34,40 +27,6 @@ def test_a_launched_run_names_what_is_wrong(tiny_checkpoint, tmp_path):
     command = launch_command("two_cpu_processes", *flags, "--adaptation", "frozen", "--layers", "7")
     assert start_launch(tmp_path / "log", command).wait(timeout=600)
     assert "finetune.py: --layers 7: give last, mix, or a number from 0" in (tmp_path / "log").read_text()
-
-
-def launch_zero2(output: Path, *flags, overrides=()) -> int:
-    """Exit status of ZeRO stage 2 on two CPU processes; what it printed is in a file next to the output folder."""
-    command = launch_command("zero2", *flags, *SMALL, "--output_dir", output)
-    place = command.index("scripts/finetune.py")
-    command[place:place] = ["--num_processes", "2", "--main_process_port", "0", *overrides]
-    output.parent.mkdir(exist_ok=True)
-    return start_launch(output.with_suffix(".log"), command).wait(timeout=600)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ["no", "bf16"])
-def test_deepspeed_gives_the_numbers_of_one_process(tiny_checkpoint, precision, tmp_path):
-    """
-    In fp32 those of one process, with a decay that would be missed; resumed, the same bits in bf16, too. Shards of
-    parameters are refused.
-    """
-    pytest.importorskip("deepspeed")
-    flags = ["--model_name_or_path", tiny_checkpoint, *UNEVEN, "--weight_decay", "1"]
-    overrides = ["--mixed_precision", precision]
-    assert launch_zero2(tmp_path / "whole", *flags, overrides=overrides) == 0
-    if precision == "no":
-        finetune(*flags, "--output_dir", tmp_path / "one", "--per_device_train_batch_size", 16)
-        assert_same_training(tmp_path / "whole", tmp_path / "one", STEPS)
-    resumed = shutil.copytree(tmp_path / "whole" / "checkpoint-10", tmp_path / "resumed" / "checkpoint-10")
-    last = ("--resume_from_checkpoint", "last")
-    assert launch_zero2(tmp_path / "resumed", *flags, *last, overrides=overrides) == 0
-    assert_same(tmp_path / "resumed/model.safetensors", tmp_path / "whole/model.safetensors", torch.equal)
-    # Its optimizer is of no use to a run without DeepSpeed, which must not start with an empty one.
-    with pytest.raises(ValueError, match="has no optimizer's state that this run could read"):
-        finetune(*flags, "--output_dir", tmp_path / "one", "--resume_from_checkpoint", resumed)
-    assert launch_zero2(tmp_path / "three", *flags, overrides=[*overrides, "--zero_stage", "3"])
-    assert "stage 3 was not made to work" in (tmp_path / "three.log").read_text()
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGURATIONS.glob("*.yaml")), ids=lambda path: path.stem)

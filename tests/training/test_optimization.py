@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hf_gpt.training import optimization
-from hf_gpt.training.optimization import SCHEDULES, MuonAndAdamW, ReleaseAdam, decay_groups, get_release_schedule
+from hf_gpt.training.optimization import SCHEDULES, MuonAndAdamW, ReleaseAdam, get_release_schedule
 
 from ..support.golden import (
     arrays,
@@ -148,23 +148,6 @@ def update(values: list[torch.nn.Parameter], gradients: list[list[torch.Tensor]]
         optimizer.step()
 
 
-def test_decay_groups_survive_flattening():
-    """One flat vector for each group, as DeepSpeed makes it, decays like the parameters themselves."""
-    shapes = [(4, 3), (3,), (2, 5), (5,)]
-    values = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
-    gradients, settings = [[*map(torch.randn_like, values)] for _ in range(3)], {"lr": 0.01, "weight_decay": 0.5}
-    groups, members = decay_groups(values), ((0, 2), (1, 3))
-
-    def flatten(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        return [torch.cat([tensors[number].detach().flatten() for number in part]) for part in members]
-
-    flat = [*map(torch.nn.Parameter, flatten(values))]
-    whole = [{**group, "params": [vector]} for group, vector in zip(groups, flat, strict=True)]
-    update(flat, [*map(flatten, gradients)], whole, max_grad_norm=0, **settings)
-    update(values, gradients, max_grad_norm=0, **settings)
-    torch.testing.assert_close([vector.detach() for vector in flat], flatten(values))
-
-
 def test_an_update_in_parts_gives_the_same_bits(monkeypatch):
     """Memory is bounded by working on some elements at a time, however they are shared out."""
     whole = [torch.nn.Parameter(torch.randn(shape)) for shape in [(2,), (2, 2), (7,), (1, 3), (1,), (6,), (5, 3)]]
@@ -172,6 +155,6 @@ def test_an_update_in_parts_gives_the_same_bits(monkeypatch):
     whole.append(torch.nn.Parameter(torch.randn(3, 4).t()))
     parts, gradients = copy.deepcopy(whole), [[torch.randn(value.shape) for value in whole] for _ in range(3)]
     update(whole, gradients, lr=0.1, weight_decay=0.1)
-    monkeypatch.setattr(optimization, "_PART_ELEMENTS_CPU", 6)
+    monkeypatch.setattr(optimization, "_PART_ELEMENTS", 6)
     update(parts, gradients, lr=0.1, weight_decay=0.1)
     assert all(map(torch.equal, whole, parts))

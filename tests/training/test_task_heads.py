@@ -2,8 +2,7 @@
 
 import copy
 import json
-from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -15,70 +14,36 @@ from hf_gpt.tasks.encode import TREE_FEATURES
 from hf_gpt.training import finetune as fine_tuning
 from hf_gpt.training.frozen import FeatureCollator, FrozenFeatureHead, cache_features
 from hf_gpt.training.multi_task import MultiTaskModel
-from hf_gpt.trees.collators import IGNORED_LABEL, collate_trees
-from hf_gpt.trees.mixture import MultiTaskRows, MultiTaskSampler
+from hf_gpt.trees.collators import IGNORED_LABEL, LengthGroupedSampler, MultiTaskSampler, PaddedDataset, collate_trees
 from hf_gpt.trees.token_tree import TokenTree
 
 from ..support.runs import assert_same, training_lines, training_log
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START, build_model
 
 # Lengths of the rows of two tasks: 13 and 6 rows make 4 and 2 global batches of 4.
-LENGTHS = [np.array([3, 9, 4, 8, 5, 7, 6, 3, 9, 4, 8, 5, 7]), np.array([2, 2, 9, 9, 2, 9])]
-
-
-def batches(sampler: MultiTaskSampler) -> np.ndarray:
-    order = list(sampler)
-    assert len(order) == len(sampler)
-    return np.array(order).reshape(-1, sampler.batch_size)
+LENGTHS = [[3, 9, 4, 8, 5, 7, 6, 3, 9, 4, 8, 5, 7], [2, 2, 9, 9, 2, 9]]
 
 
 def test_every_row_comes_once_an_epoch_in_batches_of_one_task():
-    sampler, orders = MultiTaskSampler(LENGTHS, batch_size=4, seed=1), []
+    parts = [LengthGroupedSampler(lengths, 4, seed=1, fillers=-len(lengths) % 4) for lengths in LENGTHS]
+    sampler, orders = MultiTaskSampler(parts), []
     for epoch in (0, 1, 1):
         sampler.set_epoch(epoch)
-        orders.append(batches(sampler))
-        # Rows of the first task, its filler, rows of the second, its filler.
-        once = dict.fromkeys([*range(13), *range(14, 20)], 1)
-        assert Counter(orders[-1].flatten().tolist()) == {**once, 13: 3, 20: 2}
-        is_second = orders[-1] >= 14
+        orders.append(np.array([*sampler]).reshape(-1, 4))
+        # Rows of the first task and its fillers, those of the second and its.
+        assert sorted(orders[-1].flatten()) == [*range(len(sampler))] == [*range(24)]
+        is_second = orders[-1] >= 16
         assert (is_second.all(axis=1) == is_second.any(axis=1)).all()
-        assert is_second.all(axis=1).sum() == sampler.batch_counts()[1] == 2
-        assert sampler.batch_counts()[0] == 4
+        assert is_second.all(axis=1).sum() == 2
     assert (orders[1] == orders[2]).all()
     assert (orders[0] != orders[1]).any()
 
 
-def test_cap_of_rows_goes_through_all_rows_in_later_epochs():
-    sampler, seen = MultiTaskSampler(LENGTHS, batch_size=4, seed=0, rows_cap=6), []
-    for epoch in range(3):
-        sampler.set_epoch(epoch)
-        order = batches(sampler).flatten()
-        assert len(order) == len(sampler) == 16
-        seen.append(set(order[order < 13].tolist()))
-        assert set(order[(order >= 14) & (order < 20)].tolist()) == set(range(14, 20))
-    # Two parts of six rows to a pass over the 13; then the next pass begins.
-    assert [len(rows) for rows in seen] == [6, 6, 6]
-    assert not seen[0] & seen[1]
-    assert seen[2] not in (seen[0], seen[1])
-    with pytest.raises(ValueError, match="at least 1"):
-        MultiTaskSampler(LENGTHS, batch_size=4, rows_cap=0)
-
-
-def test_rows_of_several_tasks_and_their_fillers():
-    def rows_of(label: int | float, count: int) -> Dataset:
-        fields = {"position_ids": [0, 1], "subtree_end": [2, 2], "parent_index": [0, 0], "lm_weights": [0.0, 1.0]}
-        own = [{"input_ids": [START, index], "path_ends": [1], "label": label, **fields} for index in range(count)]
-        return Dataset.from_list(own)
-
-    rows = MultiTaskRows({"first": rows_of(1, 3), "second": rows_of(2.5, 2)})
-    assert (len(rows), rows[0]["task"], rows[3]["label"]) == (7, "first", IGNORED_LABEL)
-    batch = TokenTreeCollator(PAD)(rows.__getitems__([5, 4, 6, 6]))
-    assert batch["task"] == "second"
-    assert batch["input_ids"].tolist() == [[START, 1], [START, 0], [0, PAD], [0, PAD]]
-    assert batch["labels"].tolist() == [2.5, 2.5, IGNORED_LABEL, IGNORED_LABEL]
-    assert batch["lm_weights"].sum() == 2
-    with pytest.raises(ValueError, match="one task, not of first, second"):
-        rows.__getitems__([2, 4])
+def test_a_batch_of_fillers_alone_has_a_task():
+    rows = [{**asdict(TokenTree.from_paths([[START, 1]])), "label": 2.5, "task": "second"}]
+    filled = PaddedDataset(Dataset.from_list(rows), 3)
+    batch = TokenTreeCollator(PAD)([filled[1], filled[2]])
+    assert (batch["task"], batch["labels"].tolist()) == ("second", [IGNORED_LABEL] * 2)
 
 
 def test_a_step_is_that_of_the_single_task_model():

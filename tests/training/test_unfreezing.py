@@ -36,7 +36,6 @@ def test_every_parameter_has_its_level(tiny_model):
     [
         ("gradual", None, [0, 25, 50, 75]),
         ("gradual", "epoch", [0, 10, 20, 30]),
-        ("gradual", "0.05", [0, 5, 10, 15]),
         ("gradual", "40", [0, 40, 80]),
         ("head_first", None, [0, 10]),
         ("chain_thaw", None, [0, 20, 40, 60, 80]),
