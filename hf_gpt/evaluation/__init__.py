@@ -1,6 +1,7 @@
 """Evaluation of a fine-tuned model, or of a language model without training, on a split of a task."""
 
 import json
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from ..training.loading import has_classes, load_model, other_head
 from ..training.rows import encode_task, input_transform, load_task_data
 from ..training.text_to_text import TextToTextTrainer, declare_targets, saved_settings
 from ..training.trainer import GPTTrainer, choose_products
+from ..trees.any_model import longest_path
 from ..trees.collators import TokenTreeCollator
-from .zero_shot import ZeroShotScorer, zero_shot_rule, zero_shot_transform
+from .any_model import is_other_model, leave_texts, load_other_model
+from .zero_shot import ZeroShotRule, ZeroShotScorer, zero_shot_rule, zero_shot_transform
 
 
 @dataclass
@@ -62,10 +65,7 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         spec = task.spec
         if args.zero_shot:
             rule = zero_shot_rule(spec, args.zero_shot_prompt, args.zero_shot_words)
-            tokenizer, model = load_tokenizer(model_args), _load_language_model(model_args)
-            check_ids(model.config, tokenizer, source.name)
-            length = min(data.max_length or model.config.n_positions, model.config.n_positions)
-            transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
+            tokenizer, model, transform = _zero_shot(model_args, data, rule)
             score = args.zero_shot_score or ("sum" if rule.kind == "words" else "mean")
             model = ZeroShotScorer(model, mean=score == "mean")
         else:
@@ -122,8 +122,22 @@ def _load_head(model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokeniz
     return model
 
 
-def _load_language_model(model_args: ModelArguments) -> GPTPreTrainedModel:
+def _zero_shot(model_args: ModelArguments, data: DataArguments, rule: ZeroShotRule) -> tuple[Any, Any, Any]:
+    """What tokenizes columns, a language model, ours or any other, and how it reads the rows of a rule."""
+    if is_other_model(model_args.source.folder):
+        tokenizer, model = load_other_model(model_args)
+    else:
+        tokenizer = load_tokenizer(model_args)
+        model = _load_language_model(model_args, tokenizer)
+    length = min(data.max_length or sys.maxsize, longest_path(model))
+    transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
+    return tokenizer if transform.tokenizer is None else leave_texts, model, transform
+
+
+def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:
     source = model_args.source
     if source.kind == "adapter":
         raise ValueError(f"{source.name} is an adapter of a task head: --zero_shot wants a language model.")
-    return source.model(GPTForCausalLM, n_head=model_args.n_head, attn_implementation=model_args.attn_implementation)
+    model = source.model(GPTForCausalLM, n_head=model_args.n_head, attn_implementation=model_args.attn_implementation)
+    check_ids(model.config, tokenizer, source.name)
+    return model

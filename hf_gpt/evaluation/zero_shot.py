@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.spec import SINGLE_LABEL, TaskSpec
@@ -52,20 +52,23 @@ class ZeroShotTransform:
     """
     One row's text columns -> the token tree of its candidate texts, a path each, with `lm_weights` of 1 for tokens
     that count. What is too long loses its end, by a rule of `TRUNCATION_RULES`. Columns, prompt and words are token
-    ids.
+    ids, or with a `tokenizer` texts, which are tokenized together (`joint_ids`).
     """
 
     joined: ClassVar[tuple[str, ...]] = ("question", "choices")
     max_length: int
     rule: str = "longest_first"
-    prompt: Sequence[int] = ()
-    words: Sequence[Sequence[int]] = ()
+    prompt: Sequence[int] | str = ()
+    words: Sequence[Sequence[int] | str] = ()
     share_prefix: bool = True
+    tokenizer: PreTrainedTokenizerBase | None = None
 
     def fit(self, row: Mapping[str, Any]) -> tuple[TokenTree, int]:
         """The tree of a row, one path per candidate, and how many tokens of its texts truncation takes away."""
         context, question = row.get("context", row.get("text")), row.get("question", self.prompt)
         choices = row.get("choices", self.words)
+        if self.tokenizer is not None:
+            context, question, choices = joint_ids(self.tokenizer, context, question, choices)
         length = self.max_length + 3  # the rules leave three positions to special tokens, of which there are none
         start, ends = TRUNCATION_RULES[self.rule](context, choices, question, length)
         tree = TokenTree.from_paths([[*start, *end] for end in ends], share_limit=None if self.share_prefix else 0)
@@ -75,13 +78,38 @@ class ZeroShotTransform:
         return replace(tree, lm_weights=weights), given - kept
 
 
+def joint_ids(
+    tokenizer: PreTrainedTokenizerBase, context: str, question: str, choices: Sequence[str]
+) -> tuple[list[int], list[int], list[list[int]]]:
+    """
+    Token ids of texts that stand behind each other, as lm-evaluation-harness has them: a choice has the tokens of the
+    whole that are behind as many as its beginning has alone, without a space at its end. An empty beginning is the
+    token that begins a text, or else ends one.
+    """
+
+    def ids(text: str, **settings: bool) -> list[int]:
+        return tokenizer(text, verbose=False, **settings)["input_ids"]
+
+    if not context + question:
+        start = [token for token in (tokenizer.bos_token_id, tokenizer.eos_token_id) if token is not None][:1]
+        return start, [], [ids(choice, add_special_tokens=False) for choice in choices]
+    start = ids((context + question).rstrip())
+    place = len(ids(context.rstrip())) if context and question else len(start)
+    return start[:place], start[place:], [ids(context + question + choice)[len(start) :] for choice in choices]
+
+
 def zero_shot_transform(
-    rule: ZeroShotRule, tokenizer: GPTTokenizer, max_length: int, truncation: str, share_prefix: bool
+    rule: ZeroShotRule, tokenizer: PreTrainedTokenizerBase, max_length: int, truncation: str, share_prefix: bool
 ) -> ZeroShotTransform:
-    """The layout of a rule for a tokenizer; a `ValueError` if prompt and words leave no position to a text."""
+    """
+    The layout of a rule for a tokenizer, for others than ours of texts; a `ValueError` if prompt and words leave no
+    position to a text.
+    """
     # Behind a space, which GPT-2's tokens hold.
-    texts = [f" {text}" if text else "" for text in (rule.prompt, *rule.words)]
-    prompt, *words = (tuple(ids) for ids in tokenizer(texts, add_special_tokens=False)["input_ids"])
+    prompt, *words = (f" {text}" if text else "" for text in (rule.prompt, *rule.words))
+    if not isinstance(tokenizer, GPTTokenizer):
+        return ZeroShotTransform(max_length, truncation, prompt, tuple(words), share_prefix, tokenizer)
+    prompt, *words = (tuple(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in (prompt, *words))
     if not all(words):
         raise ValueError(f"A word of --zero_shot_words has no token: {', '.join(map(repr, rule.words))}.")
     if len(prompt) + max(map(len, words), default=0) >= max_length:

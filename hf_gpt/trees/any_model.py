@@ -8,6 +8,7 @@ Which model can hold a tree is decided by its configuration and signature (`chec
 """
 
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import ModelOutput
 
 from .collators import collate_trees
@@ -31,6 +32,18 @@ _CHECKED: WeakKeyDictionary[PreTrainedModel, bool] = WeakKeyDictionary()
 _CHUNK = 512
 
 
+def longest_path(model: PreTrainedModel) -> int:
+    """The most tokens of a path that a model has positions for, and sees in all layers."""
+    config = model.config.get_text_config()
+    return min(getattr(config, "max_position_embeddings", None) or sys.maxsize, _window(config))
+
+
+def _window(config: PreTrainedConfig) -> int:
+    """How many tokens are seen in the layers that see the fewest."""
+    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    return window or sys.maxsize
+
+
 def check_model(model: PreTrainedModel, length: int) -> None:
     """
     A `ValueError` that names the model and the reason if it cannot hold trees with paths of `length` tokens:
@@ -38,14 +51,14 @@ def check_model(model: PreTrainedModel, length: int) -> None:
     itself (ALiBi, or no `position_ids`).
     """
     config = model.config.get_text_config()
-    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    window = _window(config)
     kinds = {*(getattr(config, "layer_types", None) or ()), *(getattr(config, "attention_layers", None) or ())}
     wrong = {
         "it is an encoder-decoder": model.config.is_encoder_decoder,
         "its attention is chunked": not kinds.isdisjoint({"chunked_attention", "local"}),
         "its states are recurrent, so that a token sees all before it": getattr(model, "_is_stateful", False)
         or bool(kinds - {"full_attention", "sliding_attention", "global"}),
-        f"its attention sees {window} tokens, fewer than the {length} of a path": bool(window) and window < length,
+        f"its attention sees {window} tokens, fewer than the {length} of a path": window < length,
         "its positions are distances in the row (ALiBi)": bool(getattr(config, "alibi", False)),
         "it takes no position_ids": "position_ids" not in inspect.signature(model.forward).parameters,
         "it attends by a kernel without masks": config._attn_implementation not in ("eager", "sdpa", "flex_attention"),
