@@ -1,4 +1,10 @@
-"""What a Trainer knows for a model card."""
+"""
+What a Trainer knows for a model card, after training.
+
+    card = FineTunedCard("tickets", "classification", "user/gpt-mini", data_source="our help desk, 2024")
+    fill_in(card, trainer.args, trainer.state, trainer.model)
+    card.save("outputs/tickets")
+"""
 
 from importlib.metadata import version
 from typing import Any
@@ -13,7 +19,7 @@ from .fine_tuned import FineTunedCard
 
 
 def fill_in(card: FineTunedCard, args: TrainingArguments, state: TrainerState, model: nn.Module) -> None:
-    """Put what a Trainer of ours knows after training into a card, in place, but for metrics and rows."""
+    """Put what any Trainer knows after training into a card, in place, but for metrics and rows."""
     went_back = args.load_best_model_at_end and state.best_model_checkpoint and state.best_global_step
     card.kept_step = state.best_global_step if went_back else state.global_step
     card.chosen_by = args.metric_for_best_model.removeprefix("eval_") if went_back else None
@@ -30,15 +36,15 @@ def fill_in(card: FineTunedCard, args: TrainingArguments, state: TrainerState, m
 def hyperparameters(args: TrainingArguments, state: TrainerState, model: nn.Module) -> dict[str, Any]:
     """Settings of a run by the names that a card gives them."""
     config = model.config
-    schedule, warmup = args.schedule, getattr(args, "warmup", args.warmup_steps)
+    schedule, warmup = getattr(args, "schedule", "trainer"), getattr(args, "warmup", args.warmup_steps)
     if schedule == "trainer":
         schedule, warmup = _plain(args.lr_scheduler_type), args.warmup_steps
     precision = _plain(next(model.parameters()).dtype)
     if args.bf16 or args.fp16:
         precision = "bf16 mixed" if args.bf16 else "fp16 mixed"
-    elif args.fast_float32:
+    elif getattr(args, "fast_float32", False):
         precision += ", products by oneDNN"
-    own = {"release": "the release's Adam", "muon": "Muon and AdamW"}.get(args.optimizer)
+    own = {"release": "the release's Adam", "muon": "Muon and AdamW"}.get(getattr(args, "optimizer", "trainer"))
     settings = {
         "learning rate": args.learning_rate,
         "global batch size": args.train_batch_size * args.world_size * args.gradient_accumulation_steps,

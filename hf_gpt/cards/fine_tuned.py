@@ -1,6 +1,7 @@
 """
-The card of a trained model: `save` writes its facts as `card.yaml`, and what a template makes of them as README.md.
-After facts were corrected by hand, `FineTunedCard.load(folder).save(folder)` writes both again.
+The card of a trained model: `save` writes its facts as `card.yaml`, what a template makes of them as README.md, and
+the result for the Hub's leaderboards into `.eval_results`. After facts were corrected by hand,
+`FineTunedCard.load(folder).save(folder)` writes all of it again.
 """
 
 import dataclasses
@@ -11,11 +12,12 @@ from pathlib import Path
 from typing import Any, Self, get_type_hints
 
 import yaml
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import EvalResult, EvalResultEntry, ModelCard, ModelCardData, eval_result_entries_to_yaml
 
 from ..files import CARD, FACTS, check_types, read_yaml, reading, write_text
 from ..files.templates import render_template
 from ..hub.card import PIPELINE_TAGS, THIS_REPOSITORY
+from ..hub.checks import EVAL_RESULTS
 from ..hub.downloads import is_hub_id
 from ..tasks.metrics import METRICS
 from ..tasks.spec import TEXT_TO_TEXT, TaskSpec
@@ -36,7 +38,7 @@ _CLASSES = {
 class FineTunedCard:
     """
     The card of a fine-tuned model, an adapter or a language model; `hf_gpt.cards.facts` fills in what a Trainer
-    knows. Of the facts (all but the first two optional):
+    knows. Of the facts (all but the first three optional):
 
         task, family, description, problem_type, task_version, label_names: see `TaskSpec`; the family may also be
             `language-model` or `masked-language-model`.
@@ -112,11 +114,19 @@ class FineTunedCard:
         return card
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Write `card.yaml` and `README.md` into a folder, atomically."""
+        """Write `card.yaml`, `README.md` and, of a data set of the Hub, `.eval_results` into a folder, atomically."""
         facts = {name: value for name, value in dataclasses.asdict(self).items() if value not in (None, "", [], {})}
-        text = yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=math.inf)
-        write_text(Path(folder) / FACTS, text)
-        write_text(Path(folder) / CARD, str(self.render()))
+        texts = {FACTS: yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=math.inf)}
+        # For the Hub's leaderboards the main metric on the test rows, or else the validation rows, of its data set.
+        split = "test" if self.main_metric in self.metrics.get("test", {}) else "validation"
+        value = self.metrics.get(split, {}).get(self.main_metric, math.nan)
+        if self.dataset_id is not None and math.isfinite(value):
+            notes = f"{self.main_metric}, {self.rows.get(split, 0):,} rows of {split}"
+            entry = EvalResultEntry(self.dataset_id, self.dataset_config or "default", round(value, 4), notes=notes)
+            (Path(folder) / EVAL_RESULTS).mkdir(exist_ok=True)
+            texts[f"{EVAL_RESULTS}/{self.task}.yaml"] = yaml.safe_dump(eval_result_entries_to_yaml([entry]))
+        for name, text in (texts | {CARD: str(self.render())}).items():
+            write_text(Path(folder) / name, text)
 
     def render(self) -> ModelCard:
         """The card, its metadata checked by `huggingface_hub`."""

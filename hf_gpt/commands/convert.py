@@ -12,12 +12,29 @@ output is written under another name and renamed when it is complete.
 """
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..conversion.sources import KINDS, ConversionArguments, read_checkpoint
-from ..conversion.targets import write_checkpoint
-from ..files import check_empty, output_folder
+from ..conversion.ctranslate2 import QUANTIZATIONS
+from ..conversion.sources import KINDS, SourceOptions, read_checkpoint
+from ..conversion.targets import FORMATS, write_checkpoint
+from ..files import check_empty, flag, output_folder
+from ..files.ranges import check_ranges
 from . import command, parse_arguments
+
+
+@dataclass
+class ConversionArguments(SourceOptions):
+    """What to convert into what."""
+
+    to: str = flag("hf_gpt", "Format to write.", FORMATS)
+    quantization: str | None = flag(None, "With --to ctranslate2: type of the weights.", QUANTIZATIONS)
+    overwrite: bool = flag(False, "Replace an output folder that is not empty.")
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        if self.quantization is not None and self.to != "ctranslate2":
+            raise ValueError("--quantization goes with --to ctranslate2.")
 
 
 @command()

@@ -10,14 +10,12 @@ import numpy as np
 import torch
 
 from ..files import flag, listing, read_json, read_tensors, reading
-from ..files.ranges import check_ranges
 from ..files.weights import check_tensors, generation_settings, head_parameters, mismatches
 from ..hub.checks import check_config, stock_type
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import HEADS, GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-from .ctranslate2 import QUANTIZATIONS
 from .joblib_arrays import read_arrays
 from .release import block_names, load_release, release_config, release_parameters
 from .stock import STOCK_CONFIGS, from_stock, initial_special_rows, is_base, own_class, own_parameters
@@ -31,7 +29,6 @@ KINDS = {
     "openai-gpt": "a stock openai-gpt model",
     "gpt2": "a stock gpt2 model",
 }
-FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2", "ctranslate2")
 NEW_ROWS = f"rows of {', '.join(SPECIAL_TOKENS)}"
 # A head that is none: `causal-lm`, without what fine-tuning has left in the model.
 LANGUAGE_MODEL = "language-model"
@@ -56,8 +53,8 @@ class Checkpoint:
 
 
 @dataclass
-class ConversionArguments:
-    """What to convert into what."""
+class SourceOptions:
+    """What may be said of a source; flags of `scripts/convert.py`."""
 
     head: str | None = flag(
         None,
@@ -71,14 +68,12 @@ class ConversionArguments:
     no_tokenizer: bool = flag(False, "Convert the weights alone.")
     base_model: str | None = flag(None, "Base model of an adapter, if it has moved.")
     seed: int = flag(0, "Of the special tokens' rows and of a new head.")
-    to: str = flag("hf_gpt", "Format to write.", FORMATS)
-    quantization: str | None = flag(None, "With --to ctranslate2: type of the weights.", QUANTIZATIONS)
-    overwrite: bool = flag(False, "Replace an output folder that is not empty.")
 
-    def __post_init__(self) -> None:
-        check_ranges(self)
-        if self.quantization is not None and self.to != "ctranslate2":
-            raise ValueError("--quantization goes with --to ctranslate2.")
+
+def locate(source: str) -> Path:
+    """The path of a source; a Hub id that is no path is downloaded and checked. A `ValueError` if it is neither."""
+    path = Path(source)
+    return path if path.exists() else local_folder(source)
 
 
 def recognise(path: Path) -> str:
@@ -115,13 +110,13 @@ def lacks_special_tokens(kind: str, path: Path) -> bool:
     return kind == "tf-release"
 
 
-def read_checkpoint(source: str, options: ConversionArguments | None = None) -> Checkpoint:
+def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkpoint:
     """
     Read any checkpoint (file, folder or Hub id); a `ValueError` if it is not recognised, broken, or an option does not
     fit it, a `FileNotFoundError` if a file is missing.
     """
-    options = options or ConversionArguments()
-    path = Path(source) if Path(source).is_file() else local_folder(source)
+    options = options or SourceOptions()
+    path = locate(source)
     kind = recognise(path)
     for name in ("n_head", "n_positions"):
         if getattr(options, name) is not None and kind not in ("tf-release", "best-params"):
@@ -148,7 +143,7 @@ def read_checkpoint(source: str, options: ConversionArguments | None = None) -> 
     else:
         _set_head(checkpoint, options.head or checkpoint.head, options.seed)
     if not options.no_tokenizer:
-        folder = local_folder(options.tokenizer_source) if options.tokenizer_source else folder
+        folder = locate(options.tokenizer_source) if options.tokenizer_source else folder
         checkpoint.tokenizer = find_tokenizer(folder, model.config)
         if kind not in ("hf_gpt", "adapter") or options.head is not None:
             checkpoint.tokenizer.task_template = checkpoint.head in TASK_HEADS[:3]
@@ -176,7 +171,7 @@ def _build(path: Path, head: str, config: GPTConfig, parameters: dict[str, torch
     return model.eval()
 
 
-def _read_best_params(path: Path, options: ConversionArguments) -> GPTPreTrainedModel:
+def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     file = path if path.is_file() else path / "best_params.jl"
     arrays = read_arrays(file)
     blocks, rest = divmod(len(arrays) - 1, 12)
@@ -190,7 +185,7 @@ def _read_best_params(path: Path, options: ConversionArguments) -> GPTPreTrained
     elif options.no_tokenizer:
         raise ValueError("say how many positions there are (--n_positions), or leave out --no_tokenizer")
     else:
-        folder = local_folder(options.tokenizer_source) if options.tokenizer_source else file.parent
+        folder = locate(options.tokenizer_source) if options.tokenizer_source else file.parent
         vocabulary = len(vocabulary_of(find_tokenizer(folder))[0])
     if not 1 <= vocabulary < len(embedding) - 3:
         raise ValueError(
@@ -212,7 +207,7 @@ def _read_best_params(path: Path, options: ConversionArguments) -> GPTPreTrained
     return _build(path, head, config, parameters)
 
 
-def _read_folder(path: Path, options: ConversionArguments) -> GPTPreTrainedModel:
+def _read_folder(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     """A model of ours or a stock one; without its head if that is none of ours, and another was asked for."""
     settings, config = read_json(path / "config.json"), GPTConfig.from_pretrained(path)
     name = own_class((config.architectures or [GPTForCausalLM.__name__])[0])

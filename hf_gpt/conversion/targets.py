@@ -13,6 +13,7 @@ from .sources import TASK_HEADS, Checkpoint
 from .stock import ACTIVATIONS, SHARED_FIELDS, STOCK_CLASSES, STOCK_CONFIGS, own_parameters, to_stock
 from .tokenizers import write_stock_tokenizer, write_vocabulary
 
+FORMATS = ("hf_gpt", "openai-gpt", "tf-release", "gpt2", "ctranslate2")
 # What a format does not write down, for it is always so.
 _OPENAI_GPT = {"norm_first": False, "final_norm": False, "is_causal": True}
 _SETTINGS: dict[str, dict[str, Any]] = {

@@ -6,8 +6,11 @@ from typing import Any
 # Next to peft's own files in an adapter's folder: the configuration of the base model with the head of the task.
 HEAD_CONFIG = "head_config.json"
 FEATURES, FEATURE_DATA = "features.json", "data"
+# Folder of what the Hub shows as results of a model, and on the data set's leaderboard.
+EVAL_RESULTS = ".eval_results"
 WEIGHTS = ("model.safetensors", "adapter_model.safetensors")
 _NUMBER = "[0-9]" * 5
+SHARDS = ("model.safetensors.index.json", f"model-{_NUMBER}-of-{_NUMBER}.safetensors")
 # All that is fetched of a repository: neither code nor pickles.
 FETCHED = (
     *("config.json", "generation_config.json", "adapter_config.json", HEAD_CONFIG, FEATURES, "README.md"),
@@ -20,6 +23,7 @@ FETCHED = (
 UPLOADED = (
     *FETCHED,
     *(f"{name}{suffix}" for name in ("LICENSE", "NOTICE") for suffix in ("", ".md", ".txt")),
+    f"{EVAL_RESULTS}/*.yaml",
     *("metrics.json", "all_results.json", "train_results.json", "eval_results.json", "pretraining.json"),
 )
 # transformers' own models that hf_gpt reads -> how the names of their classes begin.

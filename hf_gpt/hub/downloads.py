@@ -7,10 +7,10 @@ from typing import Any
 from huggingface_hub import is_offline_mode, snapshot_download
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
-from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, SAFE_WEIGHTS_NAME
+from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from ..files import GPT_MINI
-from .checks import FETCHED, WEIGHTS, RepositoryError
+from .checks import FETCHED, SHARDS, WEIGHTS, RepositoryError
 
 
 def download(repo_id: str, revision: str | None = None, *, weights: bool = True, **kwargs: Any) -> Path:
@@ -23,11 +23,12 @@ def download(repo_id: str, revision: str | None = None, *, weights: bool = True,
     Returns the folder in the cache, named as the commit; offline, what the cache holds of it. A `RepositoryError` for
     a model whose weights are in pickles alone.
     """
-    wanted = [name for name in FETCHED if weights or name not in WEIGHTS]
+    wanted = [name for name in (*FETCHED, *SHARDS) if weights or name not in (*WEIGHTS, *SHARDS)]
     where = {"revision": revision, "local_files_only": is_offline_mode(), **kwargs}
     folder = Path(snapshot_download(repo_id, allow_patterns=wanted, **where))
     is_model = (folder / CONFIG_NAME).is_file() and not (folder / ADAPTER_CONFIG_NAME).is_file()
-    if weights and is_model and not (folder / SAFE_WEIGHTS_NAME).is_file():
+    has_weights = any((folder / name).is_file() for name in (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME))
+    if weights and is_model and not has_weights:
         raise RepositoryError(f"{repo_id} has no {SAFE_WEIGHTS_NAME}, and pickles are not fetched.")
     return folder
 

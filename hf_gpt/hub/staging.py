@@ -15,7 +15,7 @@ from ..model import modeling_gpt
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer
 from .card import render_card, without_paths
-from .checks import FEATURE_DATA, FEATURES, HEAD_CONFIG, UPLOADED, RepositoryError, check_config
+from .checks import EVAL_RESULTS, FEATURE_DATA, FEATURES, HEAD_CONFIG, UPLOADED, RepositoryError, check_config
 from .downloads import is_hub_id
 
 # Whose presence says what a folder holds, in the order of looking.
@@ -38,7 +38,8 @@ def stage(
     if not kinds or kinds[:2] == ["adapter", "model"]:
         raise ValueError(f"{folder} is no folder with exactly one of {', '.join(CONFIGURATIONS.values())}.")
     kind, left_out = kinds[0], []
-    for path in (*sorted(folder.iterdir()), *sorted(folder.glob(f"{FEATURE_DATA}/*"))):
+    within = (path for name in (FEATURE_DATA, EVAL_RESULTS) for path in sorted(folder.glob(f"{name}/*")))
+    for path in (*sorted(folder.iterdir()), *within):
         name = path.relative_to(folder).as_posix()
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in UPLOADED):
             (target / name).parent.mkdir(exist_ok=True)
@@ -46,7 +47,7 @@ def stage(
                 write_text(target / name, without_paths(path.read_text(encoding="utf-8")))
             else:
                 (target / name).symlink_to(path.resolve())
-        elif path.suffix != ".py" and name != FEATURE_DATA:  # the code is that of hf_gpt
+        elif path.suffix != ".py" and name not in (FEATURE_DATA, EVAL_RESULTS):  # the code is that of hf_gpt
             left_out.append(name)
     if kind == "adapter":
         if base_model is None:

@@ -20,6 +20,7 @@ from .. import files
 from ..adapters import HEAD_CONFIG, head_config, virtual_tokens
 from ..cards.facts import fill_in
 from ..cards.fine_tuned import FineTunedCard
+from ..hub.checks import EVAL_RESULTS
 from ..loading import load_tokenizer
 from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
@@ -145,7 +146,8 @@ def remove_earlier_results(output: Path) -> None:
     for path in output.glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
         (path / TRAINER_STATE_NAME).unlink(missing_ok=True)  # it is not whole from now on
         shutil.rmtree(path)
-    shutil.rmtree(output / files.UNFINISHED, ignore_errors=True)
+    for name in (files.UNFINISHED, EVAL_RESULTS):
+        shutil.rmtree(output / name, ignore_errors=True)
 
 
 def make_trainer(

@@ -20,8 +20,8 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from .any_model import check_model, choice_log_probs, of_choices, read_trees
 
-# What the scores of choices are.
-HEADS = ("multiple-choice", "log-probs")
+# What the scores of choices are; of "answers" every choice is right.
+HEADS = ("multiple-choice", "log-probs", "answers")
 
 
 def tree_model(
@@ -39,6 +39,8 @@ def tree_model(
             a head, rewards of pairs. Without `lm_coef` an output matrix of its own is frozen.
             `"log-probs"`: by their log-probability, less `reference` where rows have it, times `beta`: multiple choice
             without a head, DPO (Rafailov et al., 2023). Logits are log-probabilities among the choices.
+            `"answers"`: not at all; the loss is the mean over choices of their mean over tokens. `logits` are the mean
+            log-probabilities.
         lm_coef (`float`, *optional*, defaults to 0.0): factor of the language model's loss, the mean over sequences of
             the mean over their predicted tokens, which is added (Radford et al., 2018, equation 5).
         beta (`float`, *optional*, defaults to 1.0): of `"log-probs"`.
@@ -77,16 +79,21 @@ def tree_model(
 
 def _read(self, batch, head, lm_coef, beta, mean) -> tuple[torch.Tensor, torch.Tensor]:
     """The summed loss of a batch, and the scores."""
+    labels, present = batch["labels"], batch["classify_index"] >= 0
     counted = batch["lm_weights"].gt(0) if lm_coef else of_choices(batch) & (head != "multiple-choice")
     log_probs, output = read_trees(self, batch, counted, output_hidden_states=head == "multiple-choice")
     if head == "multiple-choice":
         ends = batch["classify_index"].clamp(min=0).unsqueeze(-1)  # (batch, choices, 1)
         states = output.hidden_states[-1].take_along_dim(ends, dim=1).to(self.score.weight.dtype)
-        scores = self.score(states).squeeze(-1).float().masked_fill(batch["classify_index"] < 0, float("-inf"))
+        scores = self.score(states).squeeze(-1).float().masked_fill(~present, float("-inf"))
     else:
-        scores = choice_log_probs(batch, log_probs, of_choices(batch), mean)
+        scores = choice_log_probs(batch, log_probs, of_choices(batch), mean or head == "answers")
+    if head == "log-probs":
         scores = (beta * (scores - batch.get("reference", 0))).log_softmax(-1)
-    loss = nn.functional.cross_entropy(scores, batch["labels"], reduction="sum")
+    if head == "answers":
+        loss = -(scores.masked_fill(~present, 0).sum(-1) / present.sum(-1)).sum()
+    else:
+        loss = nn.functional.cross_entropy(scores, labels, reduction="sum")
     if lm_coef:
         loss = loss - lm_coef * (batch["lm_weights"] * log_probs).sum()
     return loss, scores

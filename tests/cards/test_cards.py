@@ -5,10 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
-from huggingface_hub import ModelCard
+import yaml
+from huggingface_hub import ModelCard, parse_eval_result_entries
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from peft import get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
 from hf_gpt import FineTuningArguments, GPTForSequenceClassification, GPTTrainer, TokenTreeCollator, token_trees
 from hf_gpt.adapters import adapter_config
@@ -79,6 +80,9 @@ def test_model_index_is_read_back_as_it_was_written(tmp_path):
     read = ModelCard.load(tmp_path / CARD)
     assert model_index_to_eval_results(read.data.to_dict()["model-index"]) == ("gpt-cola", card.eval_results())
     assert read.data.datasets == ["nyu-mll/glue"]
+    (entry,) = parse_eval_result_entries(yaml.safe_load((tmp_path / ".eval_results" / "cola.yaml").read_text()))
+    assert (entry.dataset_id, entry.task_id) == ("nyu-mll/glue", "cola")
+    assert (entry.value, entry.notes) == (0.5, "accuracy, 270 rows of test")
     _, second, _, last = read.data.eval_results
     described = (second.task_type, second.dataset_type, second.dataset_config)
     assert described == ("text-classification", "nyu-mll/glue", "cola")
@@ -195,3 +199,18 @@ def test_what_a_trainer_knows(tiny_checkpoint, tmp_path):
     expected = {"global batch size": 8, "optimizer": "the release's Adam", "steps": 12}
     assert card.hyperparameters.items() >= expected.items()
     assert (card.hardware, card.seed, card.resumed) == ("cpu", args.seed, False)
+
+
+def test_what_the_stock_trainer_knows(tiny_checkpoint, tmp_path):
+    """A language model with transformers' own Trainer."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
+    rows = [{"input_ids": [*range(first, first + 10)], "labels": [*range(10)]} for first in range(12)]
+    options = {"use_cpu": True, "disable_tqdm": True, "report_to": "none", "save_strategy": "no", "seed": 11}
+    options |= {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 3, "warmup_steps": 1}
+    trainer = Trainer(model, TrainingArguments(str(tmp_path), **options), train_dataset=rows)
+    trainer.train()
+    card = FineTunedCard("letters", "language-model", str(tiny_checkpoint))
+    fill_in(card, trainer.args, trainer.state, model)
+    assert (card.seed, card.kept_step, card.chosen_by) == (11, 3, None)
+    settings = {"global batch size": 8, "optimizer": "adamw_torch_fused", "schedule": "linear, warm-up 1"}
+    assert card.hyperparameters.items() >= settings.items()

@@ -56,6 +56,8 @@ def test_a_model_goes_with_code_map_and_card_and_nothing_else(hub, folder, capsy
     for name in (*PLANTED, "notes.py", "LICENSE"):
         (folder / name).write_text("x")
     (folder / "checkpoint-4").mkdir()
+    (folder / ".eval_results").mkdir()
+    (folder / ".eval_results" / "cola.yaml").write_text("[]")
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     address = push(folder, "alice/tiny")
     left = re.search(r"^Not uploaded: (.*)\.$", capsys.readouterr().out, flags=re.MULTILINE)[1].split(", ")
@@ -63,7 +65,7 @@ def test_a_model_goes_with_code_map_and_card_and_nothing_else(hub, folder, capsy
     repository = hub.repository("alice/tiny")
     files = repository.files()
     assert address == f"{hub.endpoint}/alice/tiny/commit/{repository.branches['main']}"
-    assert files.keys() == MODEL_FILES | CODE | {"metrics.json", "LICENSE"}
+    assert files.keys() == MODEL_FILES | CODE | {"metrics.json", "LICENSE", ".eval_results/cola.yaml"}
     config = json.loads(files["config.json"])
     assert config["auto_map"]["AutoModelForMultipleChoice"] == "modeling_gpt.GPTForMultipleChoice"
     assert config["_name_or_path"] == "x"

@@ -37,7 +37,7 @@ ITEMS = [
 ]
 PAIRS = [{"context": item["context"], "choices": item["choices"][:2]} for item in ITEMS]
 KINDS = {"llama": GROUPED, "gpt2": GPT2 | dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), 0.0)}
-OBJECTIVES = {"multiple-choice": {"lm_coef": 0.5}, "log-probs": {"beta": 0.3}}
+OBJECTIVES = {"multiple-choice": {"lm_coef": 0.5}, "log-probs": {"beta": 0.3}, "answers": {}}
 
 
 def gradients(model, loss) -> dict[str, torch.Tensor]:
@@ -68,14 +68,21 @@ def train(model, tmp_path, **settings) -> tuple[float, dict[str, torch.Tensor]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_losses_are_those_of_rows_of_their_own(kind):
+@pytest.mark.parametrize("objective", ["choices", "answers"])
+def test_losses_are_those_of_rows_of_their_own(kind, objective):
     model, losses = model_of(kind, KINDS[kind]), []
     for item in ITEMS:
         sums = torch.stack([alone(model, item["context"], choice) for choice in item["choices"]])
-        losses.append(cross_entropy(0.3 * sums, torch.tensor(item["label"])))
+        lengths = torch.tensor([len(choice) for choice in item["choices"]])
+        if objective == "answers":
+            losses.append(-(sums / lengths).mean())
+        else:
+            losses.append(cross_entropy(0.3 * sums, torch.tensor(item["label"])))
     loss = torch.stack(losses).mean()
     expected = gradients(model, loss)
-    found = tree_model(model, "log-probs", beta=0.3)(**collate_choices(ITEMS))
+    found = tree_model(model, *("log-probs", 0, 0.3) if objective == "choices" else ["answers"])(
+        **collate_choices(ITEMS)
+    )
     torch.testing.assert_close(found.loss, loss)
     assert found.logits.isfinite().sum(1).tolist() == [3, 2, 3, 2]
     assert_same(gradients(model, found.loss), expected)
@@ -177,10 +184,10 @@ def test_what_does_not_fit_says_why():
     with pytest.raises(ValueError, match="Unknown head 'dpo'; choose one of multiple-choice"):
         tree_model(model, "dpo")
     with pytest.raises(ValueError, match="not a PeftModel; adapters go on top"):
-        tree_model(get_peft_model(model, LoraConfig(target_modules=["q_proj"])), "log-probs")
+        tree_model(get_peft_model(model, LoraConfig(target_modules=["q_proj"])), "answers")
     with pytest.raises(ValueError, match="cannot hold token trees: it takes no position_ids"):
         tree_model(
-            model_of("bloom", {"vocab_size": 50, "hidden_size": 32, "n_layer": 2, "n_head": 4}, "eager"), "log-probs"
+            model_of("bloom", {"vocab_size": 50, "hidden_size": 32, "n_layer": 2, "n_head": 4}, "eager"), "answers"
         )
     with pytest.raises(ValueError, match="remove_unused_columns=False"):
         collate_choices([{"label": 1}])
