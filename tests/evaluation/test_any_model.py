@@ -1,4 +1,4 @@
-"""Zero-shot answers of models that are not ours: as of candidates alone, and as lm-evaluation-harness gives them."""
+"""Zero-shot answers, of ours and of any model: as of candidates alone, and as lm-evaluation-harness gives them."""
 
 import json
 import shutil
@@ -94,25 +94,33 @@ def probabilities(output):
     return [[float(value) for name, value in row.items() if name[:2] == "p("] for row in predictions(output)]
 
 
+@pytest.fixture(params=["llama", "ours"])
+def model(request, tiny_checkpoint, tmp_path):
+    return tiny_checkpoint if request.param == "ours" else save_small(tmp_path / "model")
+
+
 @pytest.mark.parametrize("score", ["mean", "sum"])
-def test_choices_are_scored_as_alone(score, items, tmp_path, own_datasets_cache):
-    model = save_small(tmp_path / "model")
-    record = zero_shot(model, tmp_path / "out", items, *([] if score == "mean" else ["--zero_shot_score", "sum"]))
+def test_choices_are_scored_as_alone(score, model, items, tmp_path, own_datasets_cache):
+    flags = [] if score == "mean" else ["--zero_shot_score", "sum", "--share_prefix", "false"]
+    record = zero_shot(model, tmp_path / "out", items, *flags)
     candidates = [[item[name] for name in CHOICES] for item in ITEMS]
     expected = scores(model, [item["context"] for item in ITEMS], candidates, getattr(torch, score))
     np.testing.assert_allclose(probabilities(tmp_path / "out"), softmax(expected, axis=1), rtol=0, atol=1e-5)
+    assert record == json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert record["metrics"]["accuracy"] == np.mean(expected.argmax(1) == [item["label"] for item in ITEMS])
     assert (record["zero_shot"], record["score"]) == ("choices", score)
 
 
-def test_words_behind_a_prompt(tmp_path, own_datasets_cache):
-    model, file, texts = save_small(tmp_path / "model"), tmp_path / "texts.csv", ["the rain fell", "he opened it"]
+def test_words_behind_a_prompt(model, tmp_path, own_datasets_cache):
+    file, texts = tmp_path / "texts.csv", ["the rain fell", "he opened it"]
     file.write_text("text,label\n" + "".join(f"{text},bad\n" for text in texts))
     flags = ["--class_names", "bad", "good", "--zero_shot_prompt", "very", "--zero_shot_words", "wet", "dry all"]
     flags += ["--task", "custom", "--text_column", "text", "--test_file", file, "--output_dir", tmp_path / "out"]
-    evaluation("--zero_shot", "--model_name_or_path", model, *flags)
+    record = evaluation("--zero_shot", "--model_name_or_path", model, *flags)
     expected = scores(model, [f"{text} very" for text in texts], [["wet", "dry all"]] * 2, torch.sum)
     np.testing.assert_allclose(probabilities(tmp_path / "out"), softmax(expected, axis=1), rtol=0, atol=1e-5)
+    assert (record["words"], record["prompt"]) == (["wet", "dry all"], "very")
+    assert record["metrics"]["accuracy"] == np.mean(expected.argmax(1) == 0)
 
 
 def without_a_tensor(folder):

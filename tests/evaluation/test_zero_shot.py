@@ -1,73 +1,26 @@
-"""Zero-shot scores against plain ones, and `scripts/evaluate_task.py` from arguments to files."""
+"""Zero-shot rules and truncation, and `evaluate` of models with a head on new rows and other tasks."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 from transformers import AutoTokenizer
 
-from hf_gpt import GPTForCausalLM, TokenTreeCollator
-from hf_gpt.evaluation.zero_shot import RULES, ZeroShotScorer, ZeroShotTransform, zero_shot_rule, zero_shot_transform
+from hf_gpt.evaluation.zero_shot import RULES, ZeroShotTransform, zero_shot_rule, zero_shot_transform
 from hf_gpt.tasks import get_task
 
 from ..support.runs import evaluation, predictions
-from ..support.tiny import PAD, build_model
 
-CHOICES = [
-    {"context": [1, 2, 3], "question": [4], "choices": [[5, 6, 7], [5, 6], [8], [5, 9, 9, 9]]},
-    {"context": [3, 3], "question": [], "choices": [[5], [6, 1]]},
-]
-TEXTS = [{"text": [1, 2, 3, 4, 5]}, {"text": [7, 7]}]
-WORDS = ((9, 10), (9, 11), (12,))
-
-
-@pytest.fixture(scope="module")
-def model():
-    return build_model(GPTForCausalLM)
-
-
-def plain_log_probs(model, given: list[int], candidate: list[int]) -> torch.Tensor:
-    """Log-probabilities of a candidate's tokens, read alone."""
-    tokens = torch.tensor([[*given, *candidate]])
-    with torch.no_grad():
-        log_probs = model(tokens).logits[0].log_softmax(-1)
-    first = max(1, len(given))
-    return log_probs[range(first - 1, tokens.shape[1] - 1), tokens[0, first:]]
-
-
-def scores(model, transform: ZeroShotTransform, rows: list[dict]) -> torch.Tensor:
-    features = [{**vars(transform.fit(row)[0]), "label": 0} for row in rows]
-    with torch.no_grad():
-        return ZeroShotScorer(model, mean=not transform.words)(**TokenTreeCollator(PAD)(features))["logits"]
-
-
-@pytest.mark.parametrize("share_prefix", [True, False], ids=["shared", "unshared"])
-@pytest.mark.parametrize("kind", ["choices", "words"])
-def test_scores_are_those_of_each_candidate_alone(model, kind, share_prefix):
-    """Choices have the mean log-probability of their tokens, words the sum."""
-    settings = {"prompt": (13,), "words": WORDS} if kind == "words" else {}
-    rows = CHOICES if kind == "choices" else TEXTS
-    ours = scores(model, ZeroShotTransform(32, share_prefix=share_prefix, **settings), rows)
-    for row, values in zip(rows, ours, strict=True):
-        if kind == "choices":
-            texts = [([*row["context"], *row["question"]], choice) for choice in row["choices"]]
-        else:
-            texts = [([*row["text"], 13], [*word]) for word in WORDS]
-        expected = [plain_log_probs(model, *text) for text in texts]
-        expected = torch.stack([each.sum() if kind == "words" else each.mean() for each in expected])
-        torch.testing.assert_close(values[: len(texts)], expected, rtol=0, atol=1e-5)
-        assert values[len(texts) :].tolist() == [-float("inf")] * (len(values) - len(texts))
+CHOICES = {"context": [1, 2, 3], "question": [4], "choices": [[5, 6, 7], [5, 6], [8], [5, 9, 9, 9]]}
+PROMPT = {"prompt": (13,), "words": ((9, 10), (9, 11), (12,))}
 
 
 @pytest.mark.parametrize(
     ("transform", "row", "paths", "lost"),
     [
-        (ZeroShotTransform(8), CHOICES[0], [[1, 2, 3, 4, 5, 6, 7]], 0),
-        (ZeroShotTransform(6), CHOICES[0], [[1, 2, 4, 5, 6, 7]], 2),
-        (ZeroShotTransform(6, prompt=(13,), words=WORDS), TEXTS[0], [[1, 2, 3, 13, 9, 10]], 2),
+        (ZeroShotTransform(8), CHOICES, [[1, 2, 3, 4, 5, 6, 7]], 0),
+        (ZeroShotTransform(6), CHOICES, [[1, 2, 4, 5, 6, 7]], 2),
+        (ZeroShotTransform(6, **PROMPT), {"text": [1, 2, 3, 4, 5]}, [[1, 2, 3, 13, 9, 10]], 2),
     ],
     ids=["fits", "choices", "words"],
 )
@@ -96,18 +49,6 @@ def test_rules():
 
 def run_evaluation(model: Path, output: Path, *flags) -> dict:
     return evaluation("--model_name_or_path", model, "--output_dir", output, "--max_eval_rows", 20, *flags)
-
-
-def test_zero_shot_choices_and_words(tiny_checkpoint, tmp_path):
-    record = run_evaluation(tiny_checkpoint, tmp_path / "stories", "--zero_shot", "--task", "stories")
-    assert record == json.loads((tmp_path / "stories" / "metrics.json").read_text())
-    assert (record["rows"], record["zero_shot"], record["split"]) == (20, "choices", "test")
-    words = ["--zero_shot_words", "word", "what", "thing", "who", "where", "number", "--zero_shot_prompt", "about a"]
-    record = run_evaluation(tiny_checkpoint, tmp_path / "words", "--zero_shot", "--task", "questions", *words)
-    assert (record["words"][0], record["prompt"]) == ("word", "about a")
-    rows = predictions(tmp_path / "words")
-    right = [row["label"] == row["prediction"] for row in rows]
-    assert (len(rows), np.mean(right)) == (20, pytest.approx(record["metrics"]["accuracy"]))
 
 
 @pytest.mark.parametrize(("flags", "labels"), [([], "xy"), (["--label_separator", ";"], ["x", "x;y"])], ids=str)
