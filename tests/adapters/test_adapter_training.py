@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hf_gpt import GPTTokenizer, load_adapter
-from hf_gpt.adapters import HEAD_CONFIG, METHODS, merge_adapter, virtual_tokens
+from hf_gpt.adapters import HEAD_CONFIG, METHODS, merge_adapter
 from hf_gpt.training.finetune import remove_earlier_results
 
 from ..support.runs import evaluation, predictions
@@ -48,19 +48,6 @@ def test_an_adapter_is_measured_merged_and_with_its_base_model_somewhere_else(lo
         measure(moved, tmp_path / "b")
     found = measure(moved, tmp_path / "b", "--base_model", tiny_checkpoint, "--split", "validation")
     assert found == record["metrics"]["validation"]
-
-
-def test_a_prefix_is_measured_as_after_training(train, tmp_path):
-    """The stories are longer than the context that the virtual tokens leave: they are truncated as in training."""
-    output, flags = tmp_path / "out", ("--task", "stories", "--max_train_rows", 16, "--max_eval_rows", 24)
-    prefix = ("--adaptation", "prefix", "--adapter_size", 30)
-    with pytest.raises(ValueError, match="context of 34"):
-        train(output, *FLAGS, *flags, *prefix, "--max_length", 35)
-    record = train(output, *FLAGS, *flags, *prefix)
-    assert record["trained_parameters"] == 30 * 2 * 2 * 32 + 33
-    assert virtual_tokens(load_adapter(output)) == 30
-    assert measure(output, tmp_path / "measured", *flags[:2], *flags[4:]) == record["metrics"]["test"]
-    assert predictions(tmp_path / "measured") == predictions(output)
 
 
 def test_refusals(lora_run, train, tmp_path):
