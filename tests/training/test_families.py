@@ -296,7 +296,7 @@ def test_the_model_that_is_saved_loads_and_answers(kind, run_of, tiny_checkpoint
         ours, theirs = (hf_gpt.GPTModel.from_pretrained(each).state_dict() for each in (squads, folder))
         assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
         output = folder
-    assert answers_of_card(output)
+    assert kind == "prefix" or answers_of_card(output)  # whose example is longer than what is left of the context
     found, tokenizer = predictions(output), AutoTokenizer.from_pretrained(output)
     if family == "classification" and kind != "prefix":
         answers = pipeline("text-classification", model=str(output), device="cpu")(TEXTS)

@@ -75,6 +75,10 @@ def test_transfer_of_the_lowest_layers(tiny_checkpoint):
     assert all(torch.equal(one[name], value) for name, value in again.items())
 
 
+def test_every_task_has_a_configuration():
+    assert TASKS.keys() <= {path.stem for path in CONFIGURATIONS}
+
+
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
 def test_configurations(path):
     """Every value is that of its argument, and what the file's name promises."""

@@ -161,16 +161,12 @@ def test_gpt2_ends_with_its_own_end_of_text(tmp_path, files):
 # What is refused before training, with nothing written: flags behind those of a run, and the message.
 WRONG = [
     ("--target_column nothing", "no column 'nothing'"),
-    ("--text_column nothing", "no column 'nothing'"),
     ("--train_file empty.csv", "line 3: the label in 'summary' is empty"),
     ("--task_family classification", "--prompt, --task_family text-to-text and --target_column"),
     ("--premise_column article", "takes --text_column"),
     ("--max_new_tokens 3", r"has 4 tokens, its end among them, where --max_new_tokens keeps 3 of 64"),
     ("--max_new_tokens 62", "no room for a text in 64 tokens"),
-    ("--max_length 65", "context of 64"),
-    ("--num_beams 0", "--num_beams 0: the number must be at least 1"),
     ("--metrics accuracy", "accuracy does not measure texts: give exact_match"),
-    ("--metrics no/such", "no metric 'no/such'"),
     ("--problem_type regression", "has the problem_type None alone"),
     ("--adaptation lora", "--adaptation: not with --target_column"),
     ("--unfreeze gradual", "--unfreeze: not with --target_column"),
