@@ -183,12 +183,18 @@ def test_callback_with_our_trainer(tiny_checkpoint, tmp_path):
     train, validation, test = (token_trees(rows.select(range(25)), tokenizer) for rows in task.splits.values())
     model = GPTForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=6)
     settings = {"learning_rate": 1e-2, "per_device_train_batch_size": 8, "num_train_epochs": 3, "save_total_limit": 9}
-    settings |= {"metric_for_best_model": "eval_accuracy", "greater_is_better": True}
     args = FineTuningArguments(output_dir=str(tmp_path), use_cpu=True, disable_tqdm=True, **settings)
-    callbacks = [ModelCardCallback(FineTunedCard.for_task(task.spec, str(tiny_checkpoint)))]
-    given = {"train_dataset": train, "eval_dataset": validation, "compute_metrics": compute_metrics_for(task.spec)}
-    collator = TokenTreeCollator(tokenizer.pad_token_id)
-    trainer = GPTTrainer(model=model, args=args, data_collator=collator, callbacks=callbacks, **given)
+    args.metric_for_best_model, args.greater_is_better = "eval_accuracy", True
+    trainer = GPTTrainer(
+        model=model,
+        args=args,
+        train_dataset=train,
+        eval_dataset=validation,
+        processing_class=tokenizer,
+        compute_metrics=compute_metrics_for(task.spec),
+        data_collator=TokenTreeCollator(tokenizer.pad_token_id),
+        callbacks=[ModelCardCallback(FineTunedCard.for_task(task.spec, str(tiny_checkpoint)))],
+    )
     trainer.train()
     history, best = trainer.state.log_history, trainer.state.best_global_step
     evaluations = {line["step"]: line for line in history if "eval_accuracy" in line}
