@@ -129,10 +129,8 @@ def test_sentence_transformers_give_our_features(model, tiny_checkpoint, mode, p
     transformer = modules.Transformer(str(tiny_checkpoint), processor_kwargs={"task_template": template})
     pool = modules.Pooling(transformer.get_embedding_dimension(), pooling_mode=mode)
     embedder = library.SentenceTransformer(modules=[transformer, pool], device="cpu")
-    tokenizer, texts = (
-        AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=template),
-        [*TEXTS[:2], TEXTS[LONG]],
-    )
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=template)
+    texts = [*TEXTS[:2], TEXTS[LONG]]
     expected = FeatureExtractor(model, tokenizer, pooling=pooling)(texts).states[2]
     embedder.save(str(tmp_path / "saved"))
     for each in (embedder, library.SentenceTransformer(str(tmp_path / "saved"), device="cpu")):

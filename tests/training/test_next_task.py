@@ -40,10 +40,9 @@ def starts(tiny_checkpoint, tmp_path_factory) -> dict[str, Path]:
         torch.manual_seed(1)
         save(name, GPTForSequenceClassification.from_pretrained(base, id2label=labels, **extra))
     save("stories", GPTForMultipleChoice.from_pretrained(base))
-    for method in ("lora", "prompt"):
-        model = adapted(method, "classification", base)
-        save(method, model)
-        save_adapter(model, folders[method])
+    model = adapted("lora", "classification", base)
+    save("lora", model)
+    save_adapter(model, folders["lora"])
     model = GPTForCausalLM.from_pretrained(base)
     renamed = {name.replace(".h.1.mlp", ".h.1.other"): value for name, value in model.state_dict().items()}
     save("damaged", model, state_dict=renamed)
@@ -95,7 +94,6 @@ def test_keep_head(starts, name, spec):
 WRONG = [
     ("rte", {"keep_head": True}, r"knows the labels entailment, not_entailment, custom has answered, not_answered"),
     ("stories", {"keep_head": True}, r"holds GPTForMultipleChoice; custom needs a GPTForSequenceClassification"),
-    ("prompt", {}, r"cannot be merged"),
     ("lora", {"adaptation": "bitfit"}, r"merge it first \(scripts/convert\.py .*lora MERGED\)"),
     ("other tokens", {}, r"_classify_ is 5 in the model"),
     ("damaged", {}, r"lacks transformer\.h\.1\.mlp\..* and 1 more, or has them in other shapes"),

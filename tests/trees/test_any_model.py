@@ -160,11 +160,11 @@ def test_what_cannot_hold_a_tree_says_why(kind):
 def test_a_wrong_model_is_found_by_the_first_rows(monkeypatch):
     """A model that takes positions, and reads on as if there were none."""
     model, forward = model_of("gpt2", GPT2), transformers.GPT2LMHeadModel.forward
-    monkeypatch.setattr(
-        transformers.GPT2LMHeadModel,
-        "forward",
-        lambda self, *args, position_ids=None, **kwargs: forward(self, *args, **kwargs),
-    )
+
+    def without_positions(self, *args, position_ids=None, **kwargs):
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(transformers.GPT2LMHeadModel, "forward", without_positions)
     with pytest.raises(ValueError, match="a path's logits differ"):
         path_log_probs(model, CONTEXTS, CHOICES)
 
