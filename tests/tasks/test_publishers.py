@@ -12,10 +12,10 @@ from transformers import AutoTokenizer
 from hf_gpt import token_trees
 from hf_gpt.tasks import TASKS, get_task, load_task, task_table
 
-from ..support.formats import FORMATS, STORY_HEADER, copa_xml, stories
+from ..support.formats import FORMATS, OTHER_NAMES, copa_xml, stories
 from ..support.formats.question_answering import BALL, squad
 from ..support.runs import REPOSITORY
-from ..support.task_files import choice_row, jsonl, label_counts, pair_row, rows_of, write
+from ..support.task_files import choice_row, label_counts, pair_row, rows_of, write
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
@@ -63,53 +63,6 @@ def test_rows_become_token_trees(name, tokenizer, tmp_path):
             ends = {index for index, token in enumerate(row["input_ids"]) if token == tokenizer.cls_token_id}
             assert set(row["path_ends"]) == ends
         assert family == "question-answering" or row["label"] == original["label"]
-
-
-COLA, MRPC = FORMATS["cola"][0]["train.tsv"], FORMATS["mrpc"][0]["msr_paraphrase_train.txt"]
-PAIR_FIELDS = {"gold_label": "neutral", "sentence1": "A.", "sentence2": "B.", "pairID": "7n", "genre": "fiction"}
-STS_HEADER = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
-STS_ROW = "0\tmain\tnews\t2014\t1\tnone\tnone\tA.\tB."
-# As in copies that have B- before every entity.
-NEWS_IN_BIO = FORMATS["conll2003"][0]["eng.train"].replace("I-ORG", "B-ORG").replace("I-PER", "B-PER", 1)
-# Other names of the same files: task, files, the first row of a split, and how many rows that has.
-OTHER_NAMES = {
-    "cola": (
-        {
-            "in_domain_train.tsv.gz": "".join(COLA.replace("books", f"{n}") for n in range(5)),
-            "in_domain_dev.tsv": COLA,
-        },
-        *("validation", {"id": "0", "text": 'He "reads 0 books.', "label": 0}, 2),
-    ),
-    "mnli": (
-        {
-            "multinli_1.0_train.jsonl": jsonl(PAIR_FIELDS),
-            "multinli_1.0_dev_matched.jsonl": jsonl(PAIR_FIELDS, PAIR_FIELDS | {"gold_label": "-"}),
-            "multinli_0.9_test_matched_unlabeled.jsonl": jsonl(PAIR_FIELDS | {"gold_label": ""}),
-        },
-        *("test", pair_row("7n", "A.", "B.", -100), 1),
-    ),
-    "mrpc": (
-        {"train.tsv": MRPC, "dev.tsv": MRPC, "test.tsv": "index\t#1 String\t#2 String\n0\tA.\tB.\n"},
-        *("test", pair_row("0", "A.", "B.", -100), 1),
-    ),
-    "stsb": (
-        dict.fromkeys(("train.tsv", "dev.tsv"), f"{STS_HEADER}\tscore\n{STS_ROW}\t3.25\n")
-        | {"test.tsv": f"{STS_HEADER}\n{STS_ROW}\n"},
-        *("train", pair_row("0", "A.", "B.", 3.25), 1),
-    ),
-    "rocstories": (
-        {
-            "cloze_test_val__winter2018-cloze_test_ALL_val - 1 - 1.csv": stories(*range(400)),
-            "cloze_test_test__winter2018-x.csv.xz": STORY_HEADER.replace(",AnswerRightEnding", "")
-            + "t1,One.,Two.,Three.,Four.,X.,Y.\n",
-        },
-        *("test", choice_row("t1", "One. Two. Three. Four.", ["X.", "Y."], -100), 1),
-    ),
-    "conll2003": (
-        {f"{name}.txt": NEWS_IN_BIO for name in ("train", "valid", "test")},
-        *("train", FORMATS["conll2003"][1], 2),
-    ),
-}
 
 
 @pytest.mark.parametrize("name", OTHER_NAMES)
