@@ -74,8 +74,9 @@ def test_losses_are_those_of_rows_of_their_own(kind, objective):
             losses.append(cross_entropy(0.3 * sums, torch.tensor(item["label"])))
     loss = torch.stack(losses).mean()
     expected = gradients(model, loss)
-    objective = ("log-probs", 0, 0.3) if objective == "choices" else ("answers",)
-    found = tree_model(model, *objective)(**collate_choices(ITEMS))
+    found = tree_model(model, *("log-probs", 0, 0.3) if objective == "choices" else ["answers"])(
+        **collate_choices(ITEMS)
+    )
     torch.testing.assert_close(found.loss, loss)
     assert found.logits.isfinite().sum(1).tolist() == [3, 2, 3, 2]
     assert_same(gradients(model, found.loss), expected)
@@ -169,14 +170,14 @@ def test_evaluation_counts_labels(tmp_path):
 
 def test_what_does_not_fit_says_why():
     model = model_of("llama", GROUPED)
-    bloom = model_of("bloom", {"vocab_size": 50, "hidden_size": 32, "n_layer": 2, "n_head": 4}, "eager")
-    for wrong, objective, message in (
-        (model, "dpo", "Unknown head 'dpo'; choose one of multiple-choice"),
-        (get_peft_model(model, LoraConfig(target_modules=["q_proj"])), "answers", "not a PeftModel; adapters go on"),
-        (bloom, "answers", "cannot hold token trees: it takes no position_ids"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            tree_model(wrong, objective)
+    with pytest.raises(ValueError, match="Unknown head 'dpo'; choose one of multiple-choice"):
+        tree_model(model, "dpo")
+    with pytest.raises(ValueError, match="not a PeftModel; adapters go on top"):
+        tree_model(get_peft_model(model, LoraConfig(target_modules=["q_proj"])), "answers")
+    with pytest.raises(ValueError, match="cannot hold token trees: it takes no position_ids"):
+        tree_model(
+            model_of("bloom", {"vocab_size": 50, "hidden_size": 32, "n_layer": 2, "n_head": 4}, "eager"), "answers"
+        )
     with pytest.raises(ValueError, match="remove_unused_columns=False"):
         collate_choices([{"label": 1}])
 
