@@ -221,23 +221,6 @@ def test_position_of_bottlenecks(base):
     assert len(eager(**batch, output_attentions=True).attentions) == 2
 
 
-def test_bitfit_is_training_the_biases_themselves(base):
-    plain, model = load_base("classification", base), load_base("classification", base)
-    model.score.load_state_dict(plain.score.state_dict())
-    model = get_peft_model(model, adapter_config("bitfit", model.config, trainable_token_indices=None))
-    for name, parameter in plain.named_parameters():
-        parameter.requires_grad_((".h." in name and name.endswith(".bias")) or name.startswith("score"))
-    batch = tree_batch("classification") | {"labels": support.LABELS}
-    for each in (plain.train(), model.train()):
-        optimizer = torch.optim.Adam([value for value in each.parameters() if value.requires_grad], 1e-2)
-        for _ in range(3):
-            optimizer.zero_grad()
-            each(**batch).loss.backward()
-            optimizer.step()
-    theirs, ours = plain.state_dict(), merge_adapter(model).state_dict()
-    assert all(torch.equal(value, ours[name]) for name, value in theirs.items())
-
-
 # Virtual tokens.
 
 

@@ -1,7 +1,6 @@
 """Zero-shot answers of models that are not ours: as of candidates alone, and as lm-evaluation-harness gives them."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -13,20 +12,19 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
-    AutoTokenizer,
     PreTrainedTokenizerFast,
 )
 
-from ..support.runs import evaluation, predictions
 from ..support.stock_models import save_gpt2
+from .test_zero_shot import (
+    ITEMS,
+    assert_choices_are_scored_as_alone,
+    assert_words_are_scored_as_alone,
+    probabilities,
+    write_items,
+    zero_shot,
+)
 
-CHOICES = ("a", "b", "c")
-ITEMS = [
-    {"context": "She didn't open the door, but", "a": "the window.", "b": "he did.", "c": "it rained", "label": 1},
-    {"context": "The rain fell all night.", "a": "Streets were wet", "b": "It was dry", "c": "he", "label": 0},
-    {"context": "Ünder the größte Brücke", "a": "the the", "b": "über", "c": "the door the door", "label": 2},
-    {"context": "He opened", "a": "door", "b": "the door", "c": "all the windows", "label": 2},
-]
 SMALL = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
 HARNESS_TASK = """
 task: items
@@ -41,7 +39,7 @@ metric_list: [{metric: acc}]
 """
 
 
-def save_small(folder, kind="llama", model_class=AutoModelForCausalLM, **settings):
+def save_small(folder, kind="llama", model_class=AutoModelForCausalLM, max_shard_size="5GB", **settings):
     """A model with large weights and a tokenizer as Llama's: a mark of spaces, and a token before every text."""
     backend = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
@@ -57,62 +55,18 @@ def save_small(folder, kind="llama", model_class=AutoModelForCausalLM, **setting
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, max_shard_size=max_shard_size)
     return folder
 
 
-@pytest.fixture
-def items(tmp_path):
-    """The items as a file of their own."""
-    file = tmp_path / "items.jsonl"
-    rows = [item | {"choices": [item[name] for name in CHOICES]} for item in ITEMS]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return file
-
-
-def zero_shot(model, output, file, *flags) -> dict:
-    columns = ["--task", "custom", "--context_column", "context", "--choice_columns", *CHOICES, "--test_file", file]
-    return evaluation("--zero_shot", "--model_name_or_path", model, "--output_dir", output, *columns, *flags)
-
-
-def scores(model, texts, candidates, reduce):
-    """Of candidates after texts, each read alone: reduced log-probabilities of the tokens behind the text's."""
-    tokenizer, found = AutoTokenizer.from_pretrained(model), []
-    model = AutoModelForCausalLM.from_pretrained(model, dtype="float32").eval()
-    for text, each in zip(texts, candidates, strict=True):
-        begin, row = len(tokenizer(text)["input_ids"]), []
-        for candidate in each:
-            ids = torch.tensor([tokenizer(f"{text} {candidate}")["input_ids"]])
-            with torch.no_grad():
-                log_probs = model(ids).logits[0, begin - 1 : -1].log_softmax(-1)
-            row.append(reduce(log_probs.gather(1, ids[0, begin:, None])).item())
-        found.append(row)
-    return np.array(found)
-
-
-def probabilities(output):
-    return [[float(value) for name, value in row.items() if name[:2] == "p("] for row in predictions(output)]
-
-
-@pytest.mark.parametrize("score", ["mean", "sum"])
-def test_choices_are_scored_as_alone(score, items, tmp_path, own_datasets_cache):
-    model = save_small(tmp_path / "model")
-    record = zero_shot(model, tmp_path / "out", items, *([] if score == "mean" else ["--zero_shot_score", "sum"]))
-    candidates = [[item[name] for name in CHOICES] for item in ITEMS]
-    expected = scores(model, [item["context"] for item in ITEMS], candidates, getattr(torch, score))
-    np.testing.assert_allclose(probabilities(tmp_path / "out"), softmax(expected, axis=1), rtol=0, atol=1e-5)
-    assert record["metrics"]["accuracy"] == np.mean(expected.argmax(1) == [item["label"] for item in ITEMS])
-    assert (record["zero_shot"], record["score"]) == ("choices", score)
+@pytest.mark.parametrize(("score", "shards"), [("mean", "30KB"), ("sum", "5GB")], ids=["several files", "one file"])
+def test_candidates_are_scored_as_alone(score, shards, tmp_path, own_datasets_cache):
+    model = save_small(tmp_path / "model", max_shard_size=shards)
+    assert_choices_are_scored_as_alone(model, tmp_path, score)
 
 
 def test_words_behind_a_prompt(tmp_path, own_datasets_cache):
-    model, file, texts = save_small(tmp_path / "model"), tmp_path / "texts.csv", ["the rain fell", "he opened it"]
-    file.write_text("text,label\n" + "".join(f"{text},bad\n" for text in texts))
-    flags = ["--class_names", "bad", "good", "--zero_shot_prompt", "very", "--zero_shot_words", "wet", "dry all"]
-    flags += ["--task", "custom", "--text_column", "text", "--test_file", file, "--output_dir", tmp_path / "out"]
-    evaluation("--zero_shot", "--model_name_or_path", model, *flags)
-    expected = scores(model, [f"{text} very" for text in texts], [["wet", "dry all"]] * 2, torch.sum)
-    np.testing.assert_allclose(probabilities(tmp_path / "out"), softmax(expected, axis=1), rtol=0, atol=1e-5)
+    assert_words_are_scored_as_alone(save_small(tmp_path / "model"), tmp_path)
 
 
 def without_a_tensor(folder):
@@ -144,35 +98,24 @@ def with_a_kernel_of_the_hub(folder):
     ],
     ids=["mamba", "bloom", "t5", "rows", "incomplete", "pickle", "kernel"],
 )
-def test_what_does_not_answer_says_why(settings, change, reason, items, tmp_path, own_datasets_cache):
+def test_what_does_not_answer_says_why(settings, change, reason, tmp_path, own_datasets_cache):
     model = save_small(tmp_path / "model", **settings)
     if change is not None:
         change(model)
     with pytest.raises((ValueError, OSError), match=reason):
-        zero_shot(model, tmp_path / "out", items)
+        zero_shot(model, tmp_path / "out", write_items(tmp_path))
     assert not (tmp_path / "out").exists()
-
-
-def test_a_model_in_several_files(items, tmp_path, own_datasets_cache):
-    model, shards = save_small(tmp_path / "model"), tmp_path / "shards"
-    shutil.copytree(model, shards)
-    (shards / "model.safetensors").unlink()
-    AutoModelForCausalLM.from_pretrained(model, dtype="float32").save_pretrained(shards, max_shard_size="30KB")
-    assert len([*shards.glob("model-*.safetensors")]) > 1
-    records = [zero_shot(folder, tmp_path / f"{folder.name}_out", items) for folder in (model, shards)]
-    assert records[0]["metrics"] == records[1]["metrics"]
-    assert probabilities(tmp_path / "model_out") == probabilities(tmp_path / "shards_out")
 
 
 @pytest.mark.slow
 @pytest.mark.whole
 @pytest.mark.parametrize("kind", ["llama", "gpt2"])
-def test_accuracy_is_that_of_lm_evaluation_harness(kind, items, tmp_path, own_datasets_cache):
+def test_accuracy_is_that_of_lm_evaluation_harness(kind, tmp_path, own_datasets_cache):
     lm_eval = pytest.importorskip("lm_eval", reason="needs pip install lm_eval")
     from lm_eval.models.huggingface import HFLM
     from lm_eval.tasks import TaskManager
 
-    folder = tmp_path / "model"
+    folder, items = tmp_path / "model", write_items(tmp_path)
     (save_small if kind == "llama" else save_gpt2)(folder)
     (tmp_path / "items.yaml").write_text(HARNESS_TASK.replace("FILE", str(items)), encoding="utf-8")
     results = lm_eval.simple_evaluate(

@@ -1,4 +1,4 @@
-"""Zero-shot scores against plain ones, and `scripts/evaluate_task.py` from arguments to files."""
+"""Zero-shot answers of a language model, as of candidates alone; what is evaluated with and without a head."""
 
 import json
 from dataclasses import replace
@@ -7,67 +7,96 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
+from scipy.special import softmax
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hf_gpt import GPTForCausalLM, TokenTreeCollator
-from hf_gpt.evaluation.zero_shot import RULES, ZeroShotScorer, ZeroShotTransform, zero_shot_rule, zero_shot_transform
+from hf_gpt.evaluation.zero_shot import RULES, ZeroShotTransform, zero_shot_rule, zero_shot_transform
 from hf_gpt.tasks import get_task
 
 from ..support.runs import evaluation, predictions
-from ..support.tiny import PAD, build_model
 
-CHOICES = [
-    {"context": [1, 2, 3], "question": [4], "choices": [[5, 6, 7], [5, 6], [8], [5, 9, 9, 9]]},
-    {"context": [3, 3], "question": [], "choices": [[5], [6, 1]]},
+CHOICES = ("a", "b", "c")
+ITEMS = [
+    {"context": "She didn't open the door, but", "a": "the window.", "b": "he did.", "c": "it rained", "label": 1},
+    {"context": "The rain fell all night.", "a": "Streets were wet", "b": "It was dry", "c": "he", "label": 0},
+    {"context": "Ünder the größte Brücke", "a": "the the", "b": "über", "c": "the door the door", "label": 2},
+    {"context": "He opened", "a": "door", "b": "the door", "c": "all the windows", "label": 2},
 ]
-TEXTS = [{"text": [1, 2, 3, 4, 5]}, {"text": [7, 7]}]
-WORDS = ((9, 10), (9, 11), (12,))
 
 
-@pytest.fixture(scope="module")
-def model():
-    return build_model(GPTForCausalLM)
+def write_items(folder) -> Path:
+    """The items as a file of their own."""
+    rows = [item | {"choices": [item[name] for name in CHOICES]} for item in ITEMS]
+    (folder / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return folder / "items.jsonl"
 
 
-def plain_log_probs(model, given: list[int], candidate: list[int]) -> torch.Tensor:
-    """Log-probabilities of a candidate's tokens, read alone."""
-    tokens = torch.tensor([[*given, *candidate]])
-    with torch.no_grad():
-        log_probs = model(tokens).logits[0].log_softmax(-1)
-    first = max(1, len(given))
-    return log_probs[range(first - 1, tokens.shape[1] - 1), tokens[0, first:]]
+def zero_shot(model, output, file, *flags) -> dict:
+    columns = ["--task", "custom", "--context_column", "context", "--choice_columns", *CHOICES, "--test_file", file]
+    return evaluation("--zero_shot", "--model_name_or_path", model, "--output_dir", output, *columns, *flags)
 
 
-def scores(model, transform: ZeroShotTransform, rows: list[dict]) -> torch.Tensor:
-    features = [{**vars(transform.fit(row)[0]), "label": 0} for row in rows]
-    with torch.no_grad():
-        return ZeroShotScorer(model, mean=not transform.words)(**TokenTreeCollator(PAD)(features))["logits"]
+def scores(model, texts, candidates, reduce):
+    """Of candidates after texts, each read alone: reduced log-probabilities of the tokens behind the text's."""
+    tokenizer, found = AutoTokenizer.from_pretrained(model), []
+    model = AutoModelForCausalLM.from_pretrained(model, dtype="float32").eval()
+    for text, each in zip(texts, candidates, strict=True):
+        begin, row = len(tokenizer(text)["input_ids"]), []
+        for candidate in each:
+            ids = torch.tensor([tokenizer(f"{text} {candidate}")["input_ids"]])
+            with torch.no_grad():
+                log_probs = model(ids).logits[0, begin - 1 : -1].log_softmax(-1)
+            row.append(reduce(log_probs.gather(1, ids[0, begin:, None])).item())
+        found.append(row)
+    return np.array(found)
 
 
-@pytest.mark.parametrize("share_prefix", [True, False], ids=["shared", "unshared"])
-@pytest.mark.parametrize("kind", ["choices", "words"])
-def test_scores_are_those_of_each_candidate_alone(model, kind, share_prefix):
-    """Choices have the mean log-probability of their tokens, words the sum."""
-    settings = {"prompt": (13,), "words": WORDS} if kind == "words" else {}
-    rows = CHOICES if kind == "choices" else TEXTS
-    ours = scores(model, ZeroShotTransform(32, share_prefix=share_prefix, **settings), rows)
-    for row, values in zip(rows, ours, strict=True):
-        if kind == "choices":
-            texts = [([*row["context"], *row["question"]], choice) for choice in row["choices"]]
-        else:
-            texts = [([*row["text"], 13], [*word]) for word in WORDS]
-        expected = [plain_log_probs(model, *text) for text in texts]
-        expected = torch.stack([each.sum() if kind == "words" else each.mean() for each in expected])
-        torch.testing.assert_close(values[: len(texts)], expected, rtol=0, atol=1e-5)
-        assert values[len(texts) :].tolist() == [-float("inf")] * (len(values) - len(texts))
+def probabilities(output):
+    return [[float(value) for name, value in row.items() if name[:2] == "p("] for row in predictions(output)]
+
+
+def assert_choices_are_scored_as_alone(model, folder, score):
+    flags = [] if score == "mean" else ["--zero_shot_score", "sum", "--share_prefix", "false"]
+    record = zero_shot(model, folder / "out", write_items(folder), *flags)
+    candidates = [[item[name] for name in CHOICES] for item in ITEMS]
+    expected = scores(model, [item["context"] for item in ITEMS], candidates, getattr(torch, score))
+    np.testing.assert_allclose(probabilities(folder / "out"), softmax(expected, axis=1), rtol=0, atol=1e-5)
+    assert record == json.loads((folder / "out" / "metrics.json").read_text())
+    assert record["metrics"]["accuracy"] == np.mean(expected.argmax(1) == [item["label"] for item in ITEMS])
+    assert (record["zero_shot"], record["score"]) == ("choices", score)
+
+
+def assert_words_are_scored_as_alone(model, folder):
+    file, texts = folder / "texts.csv", ["the rain fell", "he opened it"]
+    file.write_text("text,label\n" + "".join(f"{text},bad\n" for text in texts))
+    flags = ["--class_names", "bad", "good", "--zero_shot_prompt", "very", "--zero_shot_words", "wet", "dry all"]
+    flags += ["--task", "custom", "--text_column", "text", "--test_file", file, "--output_dir", folder / "out"]
+    record = evaluation("--zero_shot", "--model_name_or_path", model, *flags)
+    expected = scores(model, [f"{text} very" for text in texts], [["wet", "dry all"]] * 2, torch.sum)
+    np.testing.assert_allclose(probabilities(folder / "out"), softmax(expected, axis=1), rtol=0, atol=1e-5)
+    assert (record["words"], record["prompt"]) == (["wet", "dry all"], "very")
+    assert record["metrics"]["accuracy"] == np.mean(expected.argmax(1) == 0)
+
+
+@pytest.mark.parametrize("score", ["mean", "sum"])
+def test_choices_are_scored_as_alone(score, tiny_checkpoint, tmp_path, own_datasets_cache):
+    assert_choices_are_scored_as_alone(tiny_checkpoint, tmp_path, score)
+
+
+def test_words_behind_a_prompt(tiny_checkpoint, tmp_path, own_datasets_cache):
+    assert_words_are_scored_as_alone(tiny_checkpoint, tmp_path)
+
+
+ROW = {"context": [1, 2, 3], "question": [4], "choices": [[5, 6, 7], [5, 6], [8], [5, 9, 9, 9]]}
+PROMPT = {"prompt": (13,), "words": ((9, 10), (9, 11), (12,))}
 
 
 @pytest.mark.parametrize(
     ("transform", "row", "paths", "lost"),
     [
-        (ZeroShotTransform(8), CHOICES[0], [[1, 2, 3, 4, 5, 6, 7]], 0),
-        (ZeroShotTransform(6), CHOICES[0], [[1, 2, 4, 5, 6, 7]], 2),
-        (ZeroShotTransform(6, prompt=(13,), words=WORDS), TEXTS[0], [[1, 2, 3, 13, 9, 10]], 2),
+        (ZeroShotTransform(8), ROW, [[1, 2, 3, 4, 5, 6, 7]], 0),
+        (ZeroShotTransform(6), ROW, [[1, 2, 4, 5, 6, 7]], 2),
+        (ZeroShotTransform(6, **PROMPT), {"text": [1, 2, 3, 4, 5]}, [[1, 2, 3, 13, 9, 10]], 2),
     ],
     ids=["fits", "choices", "words"],
 )
@@ -96,18 +125,6 @@ def test_rules():
 
 def run_evaluation(model: Path, output: Path, *flags) -> dict:
     return evaluation("--model_name_or_path", model, "--output_dir", output, "--max_eval_rows", 20, *flags)
-
-
-def test_zero_shot_choices_and_words(tiny_checkpoint, tmp_path):
-    record = run_evaluation(tiny_checkpoint, tmp_path / "stories", "--zero_shot", "--task", "stories")
-    assert record == json.loads((tmp_path / "stories" / "metrics.json").read_text())
-    assert (record["rows"], record["zero_shot"], record["split"]) == (20, "choices", "test")
-    words = ["--zero_shot_words", "word", "what", "thing", "who", "where", "number", "--zero_shot_prompt", "about a"]
-    record = run_evaluation(tiny_checkpoint, tmp_path / "words", "--zero_shot", "--task", "questions", *words)
-    assert (record["words"][0], record["prompt"]) == ("word", "about a")
-    rows = predictions(tmp_path / "words")
-    right = [row["label"] == row["prediction"] for row in rows]
-    assert (len(rows), np.mean(right)) == (20, pytest.approx(record["metrics"]["accuracy"]))
 
 
 @pytest.mark.parametrize(("flags", "labels"), [([], "xy"), (["--label_separator", ";"], ["x", "x;y"])], ids=str)

@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from datasets import load_dataset
@@ -13,7 +14,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 
 from hf_gpt.commands import parse_arguments
 from hf_gpt.features import FeatureExtractor, resolve_layers, word_spans
-from hf_gpt.features.shards import RESULT, SETTINGS, FeatureArguments, extract, load_extractor
+from hf_gpt.features.shards import CSV, RESULT, SETTINGS, FeatureArguments, extract, load_extractor
 from hf_gpt.trees.collators import length_sorted_batches
 
 from ..support.runs import SAME_PRODUCTS, finish, run_command, start_run
@@ -43,7 +44,7 @@ def model(tiny_checkpoint):
 
 @pytest.fixture
 def text_file(tmp_path, own_datasets_cache):
-    rows = [{"text": text, "label": index % 2} for index, text in enumerate(TEXTS)]
+    rows = [{"text": text, "label": index % 2, "list": [index]} for index, text in enumerate(TEXTS)]
     return write(tmp_path, {"texts.jsonl": jsonl(*rows)}) / "texts.jsonl"
 
 
@@ -128,10 +129,8 @@ def test_sentence_transformers_give_our_features(model, tiny_checkpoint, mode, p
     transformer = modules.Transformer(str(tiny_checkpoint), processor_kwargs={"task_template": template})
     pool = modules.Pooling(transformer.get_embedding_dimension(), pooling_mode=mode)
     embedder = library.SentenceTransformer(modules=[transformer, pool], device="cpu")
-    tokenizer, texts = (
-        AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=template),
-        [*TEXTS[:2], TEXTS[LONG]],
-    )
+    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=template)
+    texts = [*TEXTS[:2], TEXTS[LONG]]
     expected = FeatureExtractor(model, tokenizer, pooling=pooling)(texts).states[2]
     embedder.save(str(tmp_path / "saved"))
     for each in (embedder, library.SentenceTransformer(str(tmp_path / "saved"), device="cpu")):
@@ -238,6 +237,48 @@ def states_in(output, layer=2):
     return load_dataset(str(output), split="train").with_format("numpy")[f"layer_{layer}"][:]
 
 
+WORD_COLUMNS = ["sequence", "word_start", "word_end", "word_tokens", "word"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "columns"),
+    [
+        ([], []),
+        (["--pooling", "none", "--unit", "word"], WORD_COLUMNS),
+        (["--pooling", "none"], ["input_ids"]),
+    ],
+    ids=["texts", "words", "tokens"],
+)
+def test_lines_of_csv_are_the_rows_of_the_shards(flags, columns, run, tmp_path):
+    """A line per text, word or token; one of the shards has no token."""
+    run("out", "--csv", "true", "--layers", 0, 2, "--rows_per_shard", 1, "--keep_columns", "label", *flags)
+    rows = load_dataset(str(tmp_path / "out"), split="train").to_pandas()
+    if flags:
+        rows = rows.explode([*columns, "layer_0", "layer_2"]).dropna()
+    columns = ["row", "tokens", "truncated", "label", *columns]
+    names = [f"layer_{layer}_{index}" for layer in (0, 2) for index in range(32)]
+    found = pd.read_csv(tmp_path / "out" / CSV, keep_default_na=False, na_values=dict.fromkeys(names, ""))
+    assert [*found.columns] == columns + names
+    for name in columns:
+        assert found[name].tolist() == rows[name].tolist()
+    expected = np.concatenate([np.stack(rows[name]) for name in ("layer_0", "layer_2")], axis=1)
+    np.testing.assert_array_equal(found.iloc[:, len(columns) :].to_numpy(np.float32), expected)
+
+
+def test_csv_of_finished_features_is_made_later_and_leaves_with_them(run, tmp_path):
+    def shards():
+        return [path.stat().st_mtime_ns for path in sorted((tmp_path / "out" / "data").iterdir())]
+
+    run("out")
+    before = shards()
+    assert not (tmp_path / "out" / CSV).exists()
+    run("out", "--csv", "true")
+    assert shards() == before
+    assert (tmp_path / "out" / CSV).read_text().startswith('"row",')
+    run("out", "--overwrite_output_dir", "--pooling", "last")
+    assert not (tmp_path / "out" / CSV).exists()
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -246,6 +287,7 @@ def states_in(output, layer=2):
         ("--pair_column second", "'second'"),
         ("--keep_columns id", "'id'"),
         ("--keep_columns tokens", "--keep_columns tokens"),
+        ("--csv true --keep_columns label list", "--keep_columns list: CSV has no lists"),
         ("--layers 3", "there is no 3; the model has 0 .* to 2"),
         ("--layers last", "there is no last"),
         ("--unit word", "choose pooling none"),

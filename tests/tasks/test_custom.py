@@ -6,23 +6,20 @@ from dataclasses import replace
 
 import datasets
 import pytest
+import yaml
 
 from hf_gpt.tasks import custom_task, load_task
 
+from ..support.runs import REPOSITORY
 from ..support.task_files import jsonl, rows_of, write
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
+FILES = yaml.safe_load((REPOSITORY / "tests/data/own_files.yaml").read_text(encoding="utf-8"))
 TEXT = {"text_column": "text"}
 PAIR = {"premise_column": "a", "hypothesis_column": "b"}
 CHOICES = {"context_column": "text", "choice_columns": ["text", "b", "c"]}
 WORDS = {"words_column": "tokens", "label_column": "tags"}
-WORD_ROWS = [{"tokens": ["Ada", "met", "Bob"], "tags": ["B-PER", "O", "B-PER"]}, {"tokens": ["No"], "tags": ["O"]}]
-MULTI_LABEL = "multi_label_classification"
-
-
-def tagged(tokens, tags):
-    return jsonl(*WORD_ROWS, {"tokens": tokens, "tags": tags})
 
 
 def write_rows(folder, header, *rows, name="own.csv"):
@@ -56,35 +53,15 @@ def test_unquoted_encoded_and_oddly_separated(tmp_path):
     assert rows_of(data)[0] == {"id": "0", "text": '"café" he said', "label": 1}
 
 
-LISTS = jsonl({"text": "x", "label": []}, {"text": "x", "label": ["c", "a"]})
-LETTERS = {"context_column": "c", "question_column": "q", "choice_columns": ["o"], "first_choice": "A"}
-ANSWERED = "text,b,c,label\ns,t,u,3\nv,w,,1\n"
-SPACED = "tokens,tags\nAda met Bob,B-PER O B-PER\nNo,O\n"
-TAGGED = [(["Ada", "met", "Bob"], [0, 1, 0]), (["No"], [1])]
-SCORES, SEVERAL, MARKS = ({"problem_type": "regression"}, {"problem_type": MULTI_LABEL}, {"label_columns": ["x", "y"]})
-# What is read: the file's rows, the columns, and of the rows the label, or choices or words with it; label names.
-READ = {
-    "numbers": ("text,label\na,10\nb,9\na,-1\n", TEXT, [2, 1, 0], ("-1", "9", "10")),
-    "scores": ("a,b,label\nx,y,2.5\nx,z,-1\n", PAIR | SCORES, [2.5, -1], None),
-    "separated": ("text,label\na,x|y\nb, z\n", TEXT | SEVERAL, [[1, 1, 0], [0, 0, 1]], ("x", "y", "z")),
-    "lists": (LISTS, TEXT | SEVERAL, [[0, 0], [1, 1]], ("a", "c")),
-    "marks": ("text,x,y\na,1,0\nb,,true\nc,0.0,False\n", TEXT | MARKS, [[1, 0], [0, 1], [0, 0]], ("x", "y")),
-    "choices": (ANSWERED, CHOICES | {"first_choice": "1"}, [(["s", "t", "u"], 2), (["v", "w"], 0)], None),
-    "letters": (jsonl({"q": None, "c": "C", "o": ["x", "y"], "label": "B"}), LETTERS, [(["x", "y"], 1)], None),
-    "words": (jsonl(*WORD_ROWS), WORDS, TAGGED, ("B-PER", "O")),
-    "spaced": (SPACED, WORDS, TAGGED, ("B-PER", "O")),
-}
-
-
-@pytest.mark.parametrize("case", READ)
+@pytest.mark.parametrize("case", FILES["read"].values(), ids=FILES["read"])
 def test_what_is_read(case, tmp_path):
-    content, columns, expected, names = READ[case]
-    name = "own.jsonl" if content.startswith("{") else "own.csv"
-    task = custom_task("similarity" if "premise_column" in columns else None, name, name, name, **columns)
-    data = load_task(task, write(tmp_path, {name: content}))
+    name = "own.jsonl" if case["text"].startswith("{") else "own.csv"
+    family = "similarity" if "premise_column" in case["columns"] else None
+    task = custom_task(family, name, name, name, **case["columns"])
+    data = load_task(task, write(tmp_path, {name: case["text"]}))
     other = {"multiple-choice": "choices", "tagging": "words"}.get(data.spec.family)
-    assert [(row[other], row["label"]) if other else row["label"] for row in rows_of(data)] == expected
-    assert data.spec.label_names == names
+    found = [[row[other], row["label"]] if other else row["label"] for row in rows_of(data)]
+    assert (found, data.spec.label_names and [*data.spec.label_names]) == (case["gives"], case.get("names"))
 
 
 def test_metrics_of_words_go_with_their_labels():
@@ -224,41 +201,12 @@ def test_the_cache_is_used_until_file_task_or_columns_change(tmp_path):
     assert cached()[1] == "v"
 
 
-# What is wrong: the file, its content, the columns, and what the error says behind the file's name.
-WRONG_FILES = {
-    "suffix": ("own.xlsx", "x", TEXT, r"the name must end in \.csv, \.tsv, \.jsonl"),
-    "parquet": ("own.parquet", "x", TEXT, "Parquet"),
-    "one label": ("own.csv", "text,label\na,x\nb,x\n", TEXT, "x were found in 'label'.*--label_column.*--class_names"),
-    "other label": ("own.csv", "text,label\na,z\n", TEXT | {"class_names": "xy"}, "'z' is not one of x, y"),
-    # An empty cell is no label: only a list can say that a row has none.
-    "several": (
-        "own.csv",
-        "text,label\na,b;a\nb,\n",
-        TEXT | {"label_separator": ";", "class_names": "ab"},
-        "line 3: the label in 'label' is empty",
-    ),
-    "list": ("own.jsonl", jsonl({"text": "x", "label": ["a"]}), TEXT, "line 1: a label was .*, a list"),
-    "choice": ("own.csv", "text,b,c,label\ns,t,u,3\n", CHOICES, "line 2: the answer '3' .* one of 0, 1, 2"),
-    "twice": ("own.csv", "text,b,c,label\ns,t,s,s\n", CHOICES | {"first_choice": "text"}, "'s' is not exactly one of"),
-    "no list": ("own.csv", "text,b,label\ns,0\n", CHOICES | {"choice_columns": ["b"]}, "line 2: 2 fields where 3"),
-    "no choices": ("own.csv", "text,b,label\ns,t,0\n", CHOICES | {"choice_columns": ["b"]}, "line 2: 'b' holds a str"),
-    "mark": ("own.csv", "text,x,y\na,1,2\n", TEXT | {"label_columns": "xy"}, "line 2: 'y' holds '2', 0 or 1 was exp"),
-    "score": ("own.csv", "text,label\na,b\n", TEXT | {"problem_type": "regression"}, "line 2: could not convert"),
-    "encoding": ("own.csv", "text,label\na,x\n", TEXT | {"encoding": "klingon"}, "unknown encoding: klingon"),
-    "delimiter": ("own.csv", "text,label\na,x\n", TEXT | {"delimiter": ";;"}, '"delimiter" must be'),
-    "few tags": ("own.jsonl", tagged(["Yes", "no"], "O"), WORDS, "line 3: 2 words and 1"),
-    "no words": ("own.jsonl", tagged([], []), WORDS, "line 3: 0 words where at least 1"),
-    "number": ("own.jsonl", tagged(7, "O"), WORDS, "'tokens' holds a int, a list of words"),
-    "no word": ("own.jsonl", tagged([None], "O"), WORDS, r"'tokens\[0\]' is empty"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_FILES)
+@pytest.mark.parametrize("case", FILES["wrong"], ids=lambda case: case["says"])
 def test_what_is_wrong_with_an_own_file_is_named(case, tmp_path):
-    name, content, columns, message = WRONG_FILES[case]
-    write(tmp_path, {name: content})
-    with pytest.raises(ValueError, match=rf"{name}.*{message}"):
-        load_task(custom_task(None, name, name, **columns), tmp_path)
+    name = case["file"]
+    write(tmp_path, {name: case["text"]})
+    with pytest.raises(ValueError, match=f"{name}.*{case['says']}"):
+        load_task(custom_task(None, name, name, **case["columns"]), tmp_path)
 
 
 def test_missing_files_say_which_flag(tmp_path):

@@ -42,11 +42,10 @@ BEST_FIRST = [*WITH_BEST, "--save_total_limit", "3", "--learning_rate", "0.1", "
 
 
 @pytest.fixture(scope="module")
-def whole_run(tiny_checkpoint, tmp_path_factory) -> Path:
+def whole_run(train, tmp_path_factory) -> Path:
     """A run that nobody stopped."""
     output = tmp_path_factory.mktemp("whole") / "out"
-    log, flags = output.with_suffix(".log"), ["--model_name_or_path", tiny_checkpoint, "--output_dir", output]
-    finish(start_run(log, *flags, *WITH_BEST), log)
+    train(output, *WITH_BEST)
     return output
 
 

@@ -75,6 +75,10 @@ def test_transfer_of_the_lowest_layers(tiny_checkpoint):
     assert all(torch.equal(one[name], value) for name, value in again.items())
 
 
+def test_every_task_has_a_configuration():
+    assert TASKS.keys() <= {path.stem for path in CONFIGURATIONS}
+
+
 @pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
 def test_configurations(path):
     """Every value is that of its argument, and what the file's name promises."""
@@ -129,6 +133,7 @@ WRONG = [
     ("--adaptation lora --random_weights true", "would be lost"),
     ("--adaptation ia3 --use_dora true", "--use_dora .* belong to --adaptation lora, not ia3"),
     ("--adaptation prompt --adapter_size 64", "context of 64"),
+    ("--adaptation prefix --adapter_size 30 --max_length 35", "context of 34"),
     ("--adaptation frozen --layers 3", "--layers 3: give last, mix, or a number .* to 2"),
     ("--adaptation frozen --layers all", "--layers all: give last, mix"),
     ("--layers mix", "--layers belongs to --adaptation frozen, not full"),
@@ -196,43 +201,16 @@ def test_rows_of_special_tokens_are_trained(coefficient, tiny_checkpoint, tmp_pa
     assert json.loads(config).get("untrained_token_ids") == (None if coefficient else specials)
 
 
-ROWS = {
-    "multiple-choice": {
-        "choices": [["wet", "dry"], ["a", "b", "c"]],
-        "context": ["it rained", ""],
-        "question": ["how is it", ""],
-        "label": [0, 2],
-    },
-    "entailment": {"premise": ["it rained", "no"], "hypothesis": ["it was wet", "yes"], "label": [1, 0]},
-    "classification": {"text": ["it rained", "no"], "label": [1, 0]},
-}
-
-
 @pytest.fixture(scope="module")
 def tokenizer(tiny_checkpoint):
     return AutoTokenizer.from_pretrained(tiny_checkpoint)
 
 
-@pytest.mark.parametrize("family", ROWS)
-def test_the_family_follows_from_the_columns(family, tokenizer):
-    trees = token_trees(Dataset.from_dict(ROWS[family]), tokenizer)
-    paths = {"multiple-choice": [2, 3], "entailment": [1, 1], "classification": [1, 1]}
-    assert [len(ends) for ends in trees["path_ends"]] == paths[family]
-    assert trees["label"][:] == ROWS[family]["label"]
-    assert trees["id"][:] == ["0", "1"]
-    start, delimiter, classify = tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id
-    for row in trees:
-        assert row["input_ids"][0] == start
-        assert {row["input_ids"][end] for end in row["path_ends"]} == {classify}
-        assert (delimiter in row["input_ids"]) == (family != "classification")
-    texts = {"multiple-choice": "rained how is it _delimiter_ wet", "entailment": "rained _delimiter_ it was wet"}
-    assert texts.get(family, "rained") in tokenizer.decode(trees["input_ids"][0])
-
-
 def test_both_orders_and_a_shorter_length(tokenizer):
-    rows = Dataset.from_dict(ROWS["entailment"]).remove_columns("label")
+    rows = Dataset.from_dict({"premise": ["it rained", "no"], "hypothesis": ["it was wet", "yes"]})
     trees = token_trees(rows, tokenizer, family="similarity", max_length=8)
     assert "label" not in trees.column_names
+    assert trees["id"][:] == ["0", "1"]
     assert tokenizer.decode(trees["input_ids"][1]).count("yes _delimiter_ no") == 1
     assert [len(ends) for ends in trees["path_ends"]] == [2, 2]
     assert max(max(row["position_ids"]) for row in trees) < 8

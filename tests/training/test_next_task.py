@@ -4,17 +4,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import get_peft_model
 from transformers import AutoTokenizer
 
-from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, adapter_config, load_adapter
+from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, load_adapter
 from hf_gpt.adapters import merge_adapter
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import custom_task, get_task
 from hf_gpt.training.arguments import ModelArguments
 from hf_gpt.training.loading import describe_start, load_model
 
-from ..support.adapters import save_adapter
+from ..support.adapters import adapted, save_adapter
 
 
 def task_of(*names: str):
@@ -41,14 +40,9 @@ def starts(tiny_checkpoint, tmp_path_factory) -> dict[str, Path]:
         torch.manual_seed(1)
         save(name, GPTForSequenceClassification.from_pretrained(base, id2label=labels, **extra))
     save("stories", GPTForMultipleChoice.from_pretrained(base))
-    for method in ("lora", "prompt"):
-        model = GPTForSequenceClassification.from_pretrained(base, num_labels=3)
-        adapted = get_peft_model(model, adapter_config(method, model.config))
-        for name, parameter in adapted.named_parameters():
-            if "lora_B" in name:
-                torch.nn.init.normal_(parameter)
-        save(method, adapted)
-        save_adapter(adapted, folders[method])
+    model = adapted("lora", "classification", base)
+    save("lora", model)
+    save_adapter(model, folders["lora"])
     model = GPTForCausalLM.from_pretrained(base)
     renamed = {name.replace(".h.1.mlp", ".h.1.other"): value for name, value in model.state_dict().items()}
     save("damaged", model, state_dict=renamed)
@@ -100,7 +94,6 @@ def test_keep_head(starts, name, spec):
 WRONG = [
     ("rte", {"keep_head": True}, r"knows the labels entailment, not_entailment, custom has answered, not_answered"),
     ("stories", {"keep_head": True}, r"holds GPTForMultipleChoice; custom needs a GPTForSequenceClassification"),
-    ("prompt", {}, r"cannot be merged"),
     ("lora", {"adaptation": "bitfit"}, r"merge it first \(scripts/convert\.py .*lora MERGED\)"),
     ("other tokens", {}, r"_classify_ is 5 in the model"),
     ("damaged", {}, r"lacks transformer\.h\.1\.mlp\..* and 1 more, or has them in other shapes"),

@@ -9,6 +9,8 @@ from hf_gpt import GPTForCausalLM
 from hf_gpt.trees import path_log_probs
 from hf_gpt.trees.any_model import check_model, check_paths, collate_choices
 
+from ..support.tensors import assert_same_gradients
+
 VOCABULARY = 50
 CONTEXTS = [[5, 6, 7, 8, 9], [3, 4, 11]]
 CHOICES = [[[10, 11], [10, 12, 13], [14]], [[20, 21, 22], [23]]]
@@ -60,6 +62,12 @@ def alone(model, context, choice):
     return logits.gather(1, torch.tensor(choice)[:, None]).sum()
 
 
+def all_alone(model):
+    """The log-probabilities of all choices, each in a row of its own."""
+    pairs = [(context, choice) for context, each in zip(CONTEXTS, CHOICES, strict=True) for choice in each]
+    return torch.stack([alone(model, *pair) for pair in pairs])
+
+
 def assert_as_alone(model):
     """Log-probabilities and the gradients of all parameters, of trees and of rows of their own."""
     for parameter in model.parameters():
@@ -67,16 +75,9 @@ def assert_as_alone(model):
     found = path_log_probs(model, CONTEXTS, CHOICES)
     assert found.shape == (2, 3)
     assert found[1, 2] == float("-inf")
-    pairs = [(context, choice) for context, each in zip(CONTEXTS, CHOICES, strict=True) for choice in each]
-    expected = torch.stack([alone(model, *pair) for pair in pairs])
-    whole = []
-    for loss in (found[found.isfinite()].sum(), expected.sum()):
-        model.zero_grad()
-        loss.backward()
-        whole.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
+    expected = all_alone(model)
     torch.testing.assert_close(found[found.isfinite()], expected, rtol=1e-5, atol=1e-5)
-    for ours, theirs in zip(*whole, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert_same_gradients(model, found[found.isfinite()].sum(), expected.sum(), 1e-4)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
@@ -92,9 +93,7 @@ def test_paths_are_as_alone(kind, attention):
 def test_every_attention_reads_the_same(attention, kind):
     """FlexAttention, too, whose mask is made of blocks; on a CPU it has no backward pass."""
     found = path_log_probs(model_of(kind, HOLDS[kind], attention), CONTEXTS, CHOICES)
-    model = model_of(kind, HOLDS[kind], "eager")
-    pairs = [(context, choice) for context, each in zip(CONTEXTS, CHOICES, strict=True) for choice in each]
-    expected = torch.stack([alone(model, *pair) for pair in pairs])
+    expected = all_alone(model_of(kind, HOLDS[kind], "eager"))
     torch.testing.assert_close(found[found.isfinite()], expected, rtol=1e-5, atol=1e-5)
 
 
@@ -147,8 +146,7 @@ def test_paths_within_a_window_are_read_in_longer_rows():
 
 
 def test_paths_of_ours_are_as_alone(tiny_model):
-    model = tiny_model(GPTForCausalLM, vocab_size=VOCABULARY)
-    assert_as_alone(model)
+    assert_as_alone(tiny_model(GPTForCausalLM, vocab_size=VOCABULARY))
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -162,33 +160,13 @@ def test_what_cannot_hold_a_tree_says_why(kind):
 def test_a_wrong_model_is_found_by_the_first_rows(monkeypatch):
     """A model that takes positions, and reads on as if there were none."""
     model, forward = model_of("gpt2", GPT2), transformers.GPT2LMHeadModel.forward
-    monkeypatch.setattr(
-        transformers.GPT2LMHeadModel,
-        "forward",
-        lambda self, *args, position_ids=None, **kwargs: forward(self, *args, **kwargs),
-    )
+
+    def without_positions(self, *args, position_ids=None, **kwargs):
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(transformers.GPT2LMHeadModel, "forward", without_positions)
     with pytest.raises(ValueError, match="a path's logits differ"):
         path_log_probs(model, CONTEXTS, CHOICES)
-
-
-def test_a_preference_loss_has_the_gradients_of_separate_rows():
-    """DPO (Rafailov et al., 2023, equation 7) of pairs after a common prompt, with a reference's log-probabilities."""
-    model, reference = model_of("llama", GROUPED), model_of("llama", GROUPED | {"num_hidden_layers": 1})
-    pairs = [each[:2] for each in CHOICES]
-    rows = [(context, each) for context, pair in zip(CONTEXTS, pairs, strict=True) for each in pair]
-    with torch.no_grad():
-        base = path_log_probs(reference, CONTEXTS, pairs)
-    gradients = []
-    for read in (
-        lambda: path_log_probs(model, CONTEXTS, pairs),
-        lambda: torch.stack([alone(model, *row) for row in rows]).view(2, 2),
-    ):
-        model.zero_grad()
-        margins = -(read() - base).diff(dim=1)
-        (-torch.nn.functional.logsigmoid(0.1 * margins).mean()).backward()
-        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
-    for ours, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
 def test_settings():

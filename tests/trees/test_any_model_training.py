@@ -23,6 +23,7 @@ from hf_gpt import GPT_MINI, GPTForCausalLM, GPTForMultipleChoice
 from hf_gpt.trees import collate_choices, path_log_probs, tree_model
 
 from ..support.runs import REPOSITORY, finish, start_launch
+from ..support.tensors import gradients
 from .test_any_model import GPT2, GROUPED, HOLDS, alone, model_of
 
 # Of peft and TRL.
@@ -38,13 +39,6 @@ ITEMS = [
 PAIRS = [{"context": item["context"], "choices": item["choices"][:2]} for item in ITEMS]
 KINDS = {"llama": GROUPED, "gpt2": GPT2 | dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), 0.0)}
 OBJECTIVES = {"multiple-choice": {"lm_coef": 0.5}, "log-probs": {"beta": 0.3}, "answers": {}}
-
-
-def gradients(model, loss) -> dict[str, torch.Tensor]:
-    """Of the parameters that a loss depends on."""
-    model.zero_grad()
-    loss.backward()
-    return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
 
 
 def assert_same(ours: dict, theirs: dict) -> None:
@@ -141,10 +135,8 @@ def test_lora_on_top(objective, tmp_path):
     model = tree_model(model_of("llama", GROUPED), objective, **OBJECTIVES[objective])
     expected = model(**collate_choices(ITEMS)).loss.item()
     saved = ["score"] if objective == "multiple-choice" else None
-    adapted = get_peft_model(
-        model, LoraConfig(task_type="CAUSAL_LM", modules_to_save=saved, target_modules=["q_proj"])
-    )
-    loss, trained = train(adapted, tmp_path, activation_checkpointing=True)
+    config = LoraConfig(task_type="CAUSAL_LM", modules_to_save=saved, target_modules=["q_proj"])
+    loss, trained = train(get_peft_model(model, config), tmp_path, activation_checkpointing=True)
     assert loss == pytest.approx(expected, rel=1e-5)
     assert any(value.any() for name, value in trained.items() if "lora_B" in name)
 
@@ -166,17 +158,14 @@ def test_a_saved_model_is_the_users_own_with_its_head(tmp_path):
 def test_evaluation_counts_labels(tmp_path):
     """Also of items with fewer choices, whose scores the Trainer fills up."""
     model = tree_model(model_of("llama", GROUPED), "log-probs")
-    trainer = Trainer(
-        model, arguments(tmp_path, per_device_eval_batch_size=1), eval_dataset=ITEMS, data_collator=collate_choices
-    )
-    found = trainer.predict(ITEMS)
+    args = arguments(tmp_path, per_device_eval_batch_size=1)
+    found = Trainer(model, args, data_collator=collate_choices).predict(ITEMS)
     with torch.no_grad():
         sums = path_log_probs(model, [item["context"] for item in ITEMS], [item["choices"] for item in ITEMS])
     assert found.predictions.argmax(-1).tolist() == sums.argmax(-1).tolist()
     assert found.label_ids.tolist() == [1, 0, 2, 1]
-    assert found.metrics["test_loss"] == pytest.approx(
-        cross_entropy(sums, torch.tensor([1, 0, 2, 1])).item(), rel=1e-5
-    )
+    loss = cross_entropy(sums, torch.tensor([1, 0, 2, 1])).item()
+    assert found.metrics["test_loss"] == pytest.approx(loss, rel=1e-5)
 
 
 def test_what_does_not_fit_says_why():
@@ -193,34 +182,26 @@ def test_what_does_not_fit_says_why():
         collate_choices([{"label": 1}])
 
 
-def trl_settings(tmp_path) -> dict:
-    settings = {
-        "output_dir": str(tmp_path),
-        "report_to": "none",
-        "use_cpu": True,
-        "bf16": False,
-        "activation_checkpointing": False,
-    }
-    return settings | {"per_device_train_batch_size": 4, "remove_unused_columns": False}
+@pytest.fixture
+def trl(tmp_path, own_datasets_cache):
+    """TRL, the settings of its trainers, and a tokenizer that they take."""
+    settings = {"output_dir": str(tmp_path), "report_to": "none", "use_cpu": True, "bf16": False}
+    settings |= {"activation_checkpointing": False, "per_device_train_batch_size": 4, "remove_unused_columns": False}
+    tokenizer = AutoTokenizer.from_pretrained(GPT_MINI, eos_token="_classify_")
+    return pytest.importorskip("trl", reason="needs pip install trl"), settings, tokenizer
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pairs_have_the_loss_and_gradients_of_trl(kind, tmp_path, own_datasets_cache):
-    trl = pytest.importorskip("trl", reason="needs pip install trl")
+def test_pairs_have_the_loss_and_gradients_of_trl(kind, trl):
+    library, args, tokenizer = trl
     from trl.trainer.dpo_trainer import DataCollatorForPreference
 
-    tokenizer = AutoTokenizer.from_pretrained(GPT_MINI, eos_token="_classify_")
     settings = KINDS[kind] | {"vocab_size": len(tokenizer)}
     model, reference = model_of(kind, settings), model_of(kind, settings | {"initializer_range": 0.1})
     ours = copy.deepcopy(model)
     text = Dataset.from_list([{"prompt": "She", "chosen": " opened", "rejected": " closed"}])
-    trainer = trl.DPOTrainer(
-        model,
-        ref_model=reference,
-        args=trl.DPOConfig(**trl_settings(tmp_path), beta=0.3),
-        train_dataset=text,
-        processing_class=tokenizer,
-    )
+    args = library.DPOConfig(**args, beta=0.3)
+    trainer = library.DPOTrainer(model, reference, args, train_dataset=text, processing_class=tokenizer)
     names = ("prompt_ids", "chosen_ids", "rejected_ids")
     rows = [dict(zip(names, (pair["context"], *pair["choices"]), strict=True)) for pair in PAIRS]
     theirs = trainer.compute_loss(model, DataCollatorForPreference(pad_token_id=0)(rows))
@@ -234,9 +215,8 @@ def test_pairs_have_the_loss_and_gradients_of_trl(kind, tmp_path, own_datasets_c
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rewards_have_the_loss_and_gradients_of_trl(kind, tmp_path, own_datasets_cache):
-    trl = pytest.importorskip("trl", reason="needs pip install trl")
-    tokenizer = AutoTokenizer.from_pretrained(GPT_MINI, eos_token="_classify_")
+def test_rewards_have_the_loss_and_gradients_of_trl(kind, trl):
+    library, args, tokenizer = trl
     settings = KINDS[kind] | {"vocab_size": len(tokenizer)}
     ours = tree_model(model_of(kind, settings), "multiple-choice")
     config = AutoConfig.for_model(kind, **settings, num_labels=1)
@@ -245,8 +225,8 @@ def test_rewards_have_the_loss_and_gradients_of_trl(kind, tmp_path, own_datasets
     model.score.load_state_dict(ours.score.state_dict())
     names = ("chosen_ids", "rejected_ids")
     rows = [dict(zip(names, (pair["context"] + choice for choice in pair["choices"]), strict=True)) for pair in PAIRS]
-    args = trl.RewardConfig(**trl_settings(tmp_path))
-    trainer = trl.RewardTrainer(model, args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer)
+    args, data = library.RewardConfig(**args), Dataset.from_list(rows)
+    trainer = library.RewardTrainer(model, args=args, train_dataset=data, processing_class=tokenizer)
     theirs = trainer.compute_loss(model, trainer.data_collator(rows))
     loss = ours(**collate_choices(PAIRS)).loss
     torch.testing.assert_close(loss, theirs, rtol=1e-5, atol=1e-5)

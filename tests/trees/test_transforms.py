@@ -211,15 +211,11 @@ def test_choices_stand_after_one_context_and_the_whole_question(row, max_length,
         assert is_beginning(first, question)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"family": "regression"}, "Unknown task family 'regression'.*classification"),
-        ({"family": "entailment", "rule": "middle"}, "Unknown truncation rule 'middle'.*longest_first"),
-        ({"family": "entailment", "max_length": 7}, "max_length is 7.*at least 8"),
-    ],
-    ids=["family", "rule", "max-length"],
-)
-def test_wrong_settings(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        transform(**arguments)
+def test_wrong_settings():
+    for message, wrong in {
+        "Unknown task family 'regression'.*classification": {"family": "regression"},
+        "Unknown truncation rule 'middle'.*longest_first": {"family": "entailment", "rule": "middle"},
+        "max_length is 7.*at least 8": {"family": "entailment", "max_length": 7},
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            transform(**wrong)

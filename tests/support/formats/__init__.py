@@ -4,10 +4,12 @@ from pathlib import Path
 
 import yaml
 
+from ..task_files import choice_row
 from . import question_answering
 
 _DATA = Path(__file__).parents[2] / "data" / "formats.yaml"
-FORMATS = {name: (*entry.values(),) for name, entry in yaml.safe_load(_DATA.read_text(encoding="utf-8")).items()}
+_PUBLISHED = yaml.safe_load(_DATA.read_text(encoding="utf-8"))
+FORMATS = {name: (entry["files"], entry["first"], entry["rows"]) for name, entry in _PUBLISHED.items()}
 FORMATS |= question_answering.FORMATS
 for name in ("trec", "trec50"):
     FORMATS[name][0].update({file: text.encode("iso-8859-1") for file, text in FORMATS[name][0].items()})
@@ -43,3 +45,13 @@ COPA_FILES = {
 }
 FORMATS["rocstories"] = (STORY_FILES, None, {"train": 26, "validation": 374, "test": 3})
 FORMATS["copa"] = (COPA_FILES, None, {"train": 20, "validation": 100, "test": 1})
+
+OTHER_STORIES = {
+    "cloze_test_val__winter2018-cloze_test_ALL_val - 1 - 1.csv": stories(*range(400)),
+    "cloze_test_test__winter2018-x.csv.xz": STORY_HEADER.replace(",AnswerRightEnding", "")
+    + "t1,One.,Two.,Three.,Four.,X.,Y.\n",
+}
+# Other names of the same files: files, a split, its first row, and how many rows that has.
+OTHER_NAMES = {name: (*entry["other"].values(),) for name, entry in _PUBLISHED.items() if "other" in entry}
+FIRST_STORY = choice_row("t1", "One. Two. Three. Four.", ["X.", "Y."], -100)
+OTHER_NAMES["rocstories"] = (OTHER_STORIES, "test", FIRST_STORY, 1)
