@@ -48,47 +48,44 @@ def most_frequent_tags(train: Dataset, rows: Dataset) -> float:
 
 def bag_of_words(splits: dict[str, Dataset], spec: TaskSpec, measured: str) -> float:
     """The metric of the best linear model of words on one of the splits."""
-    texts = {name: columns(part, spec) for name, part in splits.items()}
+    metric, texts = metric_function(spec.main_metric), {name: examples(part, spec) for name, part in splits.items()}
     vectorizer = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]")
-    vectorizer.fit([text for column in texts["train"] for text in column])
-    inputs = {name: vectors(parts, vectorizer) for name, parts in texts.items()}
-    labels = splits["train"]["label"]
-    if spec.family == "multiple-choice":
-        items = zip(splits["train"]["choices"], labels, strict=True)
-        labels = np.concatenate([np.arange(len(choices)) == right for choices, right in items])
-    metric = metric_function(spec.main_metric)
+    vectorizer.fit([text for column in texts["train"][0] for text in column])
+    inputs = {name: weights([vectorizer.transform(column) for column in found]) for name, (found, _) in texts.items()}
 
     def value(model: Ridge | LogisticRegression, split: str) -> float:
-        return float(metric(splits[split]["label"][:], answers(model, inputs[split], splits[split], spec)))
+        rows = splits[split]
+        if spec.family == "multiple-choice":  # the choice that is likeliest to be right
+            ends = np.cumsum([len(choices) for choices in rows["choices"]])
+            parts = np.split(model.predict_proba(inputs[split])[:, 1], ends[:-1])
+            answers = [int(part.argmax()) for part in parts]
+        else:
+            answers = model.predict(inputs[split])
+        return float(metric(rows["label"][:], answers))
 
     models = []
     for strength in STRENGTHS:
         model = Ridge(alpha=1 / strength) if spec.has_scores else LogisticRegression(C=strength, max_iter=1000)
-        models.append(model.fit(inputs["train"], labels))
+        models.append(model.fit(inputs["train"], texts["train"][1]))
     return value(max(models, key=lambda model: value(model, "validation")), measured)
 
 
-def columns(rows: Dataset, spec: TaskSpec) -> list[list[str]]:
-    """The texts of a row, one or a pair; of multiple choice every choice is a row with what stands before it."""
+def examples(rows: Dataset, spec: TaskSpec) -> tuple[list[Sequence[str]], Sequence]:
+    """Columns of texts, one or a pair, and labels; every choice is a pair with what stands before it, right or not."""
     if spec.family != "multiple-choice":
-        return [list(rows[name]) for name in spec.text_columns]
-    items = zip(rows["context"], rows["question"], rows["choices"], strict=True)
-    pairs = [(f"{context} {question}", choice) for context, question, choices in items for choice in choices]
-    return [list(column) for column in zip(*pairs, strict=True)]
+        return [list(rows[name]) for name in spec.text_columns], rows["label"]
+    pairs = [
+        (f"{row['context']} {row['question']}", choice, number == row["label"])
+        for row in rows
+        for number, choice in enumerate(row["choices"])
+    ]
+    before, choices, right = zip(*pairs, strict=True)
+    return [before, choices], right
 
 
-def vectors(texts: list[list[str]], vectorizer: TfidfVectorizer) -> sparse.csr_matrix:
-    """Weights of words and bigrams; of a pair those of both texts, what they share, and their differences."""
-    each = [vectorizer.transform(column) for column in texts]
-    if len(each) == 1:
-        return each[0]
-    first, second = each
+def weights(texts: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
+    """Of words and bigrams; of a pair those of both texts, what they share, and their differences."""
+    if len(texts) == 1:
+        return texts[0]
+    first, second = texts
     return sparse.hstack([first, second, first.multiply(second), abs(first - second)], format="csr")
-
-
-def answers(model: Ridge | LogisticRegression, inputs: sparse.csr_matrix, rows: Dataset, spec: TaskSpec) -> Sequence:
-    """A class or score of every row; of multiple choice the choice that is likeliest to be right."""
-    if spec.family != "multiple-choice":
-        return model.predict(inputs)
-    right, ends = model.predict_proba(inputs)[:, 1], np.cumsum([len(choices) for choices in rows["choices"]])
-    return [int(part.argmax()) for part in np.split(right, ends[:-1])]

@@ -12,56 +12,321 @@ of the joint loss with dropout, in float32 on a CPU and bfloat16 autocast on a G
 stays in float32. Where `hf_gpt.use_fast_float32` finds oneDNN's float32 products as exact and faster, ours use them,
 as our commands do, and peers take two turns: with torch's default, as users run them, and with the same products.
 
-Writes `results.json`, `results.md` and a figure of the suites `choices` and `context`; the same command resumes a run
-that was stopped.
-
-`--data_dir` holds the published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`) and
-the release's vocabulary (`gpt_bpe/`); only `multiple-choice-files` and `classification` need it.
+Writes `results.json` and `results.md`; the same command resumes a run that was stopped. `--data_dir` holds the
+published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`) and the release's
+vocabulary (`gpt_bpe/`); only `multiple-choice-files` and `classification` need it.
 """
 
-import gc
-import multiprocessing
 import os
 import statistics
-import time
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
-from contenders import NEW_TOKENS, OURS, PEERS, UNSHARED, build, contenders, logits_difference
-from tables import markdown
+from harness import markdown, peak_memory, seconds
 from tqdm import tqdm
-from workloads import SUITES, Files, Workload, make_workload, padding_share, useful_flops
+from transformers import PreTrainedModel
 
-from hf_gpt import use_fast_float32
-from hf_gpt.analysis.figures import check_libraries, new_figure
+from hf_gpt import GPTConfig, GPTForCausalLM, GPTForMultipleChoice, GPTModel, token_trees
 from hf_gpt.commands import command, parse_arguments
+from hf_gpt.conversion.ctranslate2 import write_ctranslate2
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
+from hf_gpt.performance import pack_for_inference, use_fast_float32
+from hf_gpt.tasks import load_task
+from hf_gpt.trees.collators import LengthGroupedSampler, collate_trees
 from hf_gpt.trees.token_tree import TokenTree
 
+VOCABULARY = 40478
+START, DELIMITER, CLASSIFY, PAD = range(VOCABULARY, VOCABULARY + 4)
+ROWS = PAD + 1  # of the token embedding
+POOL = 50  # batches among which rows of like length are sought, as in training
+LM_COEFFICIENT = 0.5
+NEW_TOKENS = 64
+OURS, UNSHARED = "hf_gpt", "hf_gpt, nothing shared"
+# Configuration, transformer, language model and double heads of both peers.
+PEERS = {
+    name: [getattr(transformers, prefix + part) for part in ("Config", "Model", "LMHeadModel", "DoubleHeadsModel")]
+    for name, prefix in (("openai-gpt", "OpenAIGPT"), ("gpt2", "GPT2"))
+}
+# Who else decodes on a CPU, and in which dtype: our packed model, and CTranslate2 with the same weights.
+PACKED, CTRANSLATE2 = "hf_gpt, packed", "CTranslate2"
+DECODERS = {f"{name} {dtype}": dtype for name in (PACKED, CTRANSLATE2) for dtype in ("float32", "int8")}
 SIZES = {
     "gpt1": {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 512},
     "mini": {"n_embd": 192, "n_layer": 5, "n_head": 3, "n_positions": 512},
     "tiny": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512},
 }
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-# What the figure shows, by suite.
-SWEEPS = {"choices": "choices of a row", "context": "tokens of context that 4 choices share"}
-HEADER = [
-    "work",
-    OURS,
-    *PEERS,
-    "nothing shared",
-    "memory",
-    "padding, ours and theirs",
-    "product rate",
-    "logits differ",
-]
+HEADER = ["work", OURS, *PEERS, "nothing shared", "memory", "padding, ours and theirs"]
+HEADER += ["product rate", "logits differ"]
+Row = list[list[int]]  # token ids of the sequences of one example
+# What a contender does in a turn; given a number, with so many batches only.
+Turn = Callable[..., None]
+Batch = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A workload by lengths alone; those of `context` and `choice` are the fewest and the most tokens."""
+
+    choices: int  # sequences of a row
+    context: tuple[int, int]  # that they have in common
+    choice: tuple[int, int]  # of each after the delimiter; none where both are 0
+    batch_size: int
+    batches: int = 1
+
+    def rows(self, number: int, random: np.random.Generator, data_dir: Path | None = None) -> list[Row]:
+        """Random rows of this shape."""
+
+        def tokens(lengths: tuple[int, int]) -> list[int]:
+            return random.integers(0, VOCABULARY, random.integers(lengths[0], lengths[1] + 1)).tolist()
+
+        rows = []
+        for _ in range(number):
+            context, parts = tokens(self.context), [tokens(self.choice) for _ in range(self.choices)]
+            rows.append([[START, *context, *([DELIMITER, *part] if part else []), CLASSIFY] for part in parts])
+        return rows
+
+
+@dataclass(frozen=True)
+class Files:
+    """A workload of a data set's own training rows."""
+
+    task: str
+    folder: str  # under --data_dir
+    batch_size: int
+    batches: int
+
+    def rows(self, number: int, random: np.random.Generator, data_dir: Path) -> list[Row]:
+        """Rows drawn from the split, tokenized and truncated as in fine-tuning."""
+        data, tokenizer = load_task(self.task, data_dir / self.folder), release_tokenizer(data_dir / "gpt_bpe")
+        split = data.splits["train"]
+        chosen = split.select(random.permutation(len(split))[:number])
+        rows = []
+        for found in token_trees(chosen, tokenizer, family=data.spec.family, max_length=512):
+            tree = TokenTree(**{name: found[name] for name in TokenTree.__dataclass_fields__})
+            paths = map(tree.path, range(len(tree.path_ends)))
+            rows.append([[tree.input_ids[token] for token in path] for path in paths])
+        return rows
+
+
+# RACE: 4 choices after a passage and a question. ROCStories: 2 endings after four sentences.
+SUITES: dict[str, dict[str, Shape | Files]] = {
+    "multiple-choice": {
+        "RACE-shaped": Shape(4, (250, 420), (3, 12), 2),
+        "ROCStories-shaped": Shape(2, (38, 56), (7, 13), 8, 2),
+    },
+    "multiple-choice-files": {
+        "OpenBookQA": Files("openbookqa", "openbookqa", 8, 2),
+        "CommonsenseQA": Files("commonsenseqa", "commonsenseqa", 8, 2),
+        "HellaSwag": Files("hellaswag", "hellaswag", 4, 2),
+    },
+    "classification": {
+        "TREC": Files("trec", "trec6", 32, 6),
+        "SNLI": Files("snli", "snli", 16, 6),
+        "IMDb": Files("imdb", "imdb", 2, 3),
+    },
+    "pretrain": {"rows of 512 tokens": Shape(1, (510, 510), (0, 0), 2)},
+    "features": {"sentences of 4 to 60 tokens": Shape(1, (2, 58), (0, 0), 16, 4)},
+    "generate": {f"64 tokens behind 16, batch {size}": Shape(1, (14, 14), (0, 0), size, 1) for size in (1, 16)},
+}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The rows of a turn in the batches of both sides."""
+
+    name: str
+    suite: str
+    grouped: list[list[Row]]  # batches of rows of like length, as our sampler makes them
+    shuffled: list[list[Row]]  # the same rows in random batches, as a Trainer's default makes them
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows."""
+        return [row for batch in self.grouped for row in batch]
+
+
+def distinct(rows: Sequence[Row]) -> list[int]:
+    """Tokens of each row's tree."""
+    return [len(TokenTree.from_paths(row)) for row in rows]
+
+
+def make_workload(name: str, suite: str, seed: int, data_dir: Path | None = None) -> Workload:
+    """
+    Draw rows, group them by length into batches, and shuffle the same rows into others.
+
+    Rows are drawn from a pool of many batches, as in an epoch; of its batches those are timed that lie evenly over
+    the lengths (of two, those at a quarter and at three quarters), so that either side meets long and short rows.
+    """
+    source, random = SUITES[suite][name], np.random.default_rng(seed)
+    rows = source.rows(source.batch_size * POOL, random, data_dir)
+    lengths = distinct(rows)
+    batches = _batches(list(LengthGroupedSampler(lengths, source.batch_size, seed)), source.batch_size)
+    batches = sorted(batches, key=lambda batch: max(lengths[row] for row in batch))
+    batches = [batches[int((place + 0.5) / source.batches * len(batches))] for place in range(source.batches)]
+    grouped = [[rows[index] for index in batch] for batch in batches]
+    order = random.permutation([index for batch in batches for index in batch])
+    return Workload(name, suite, grouped, _batches([rows[index] for index in order], source.batch_size))
+
+
+def _batches(rows: Sequence, size: int) -> list[list]:
+    return [list(rows[start : start + size]) for start in range(0, len(rows), size)]
+
+
+def padding_share(batches: Sequence[Sequence[Row]], as_trees: bool) -> float:
+    """Share of the laid out tokens that are padding, batches padded to their longest row or sequence."""
+    lengths = [distinct(rows) if as_trees else [len(path) for row in rows for path in row] for rows in batches]
+    return 1 - sum(map(sum, lengths)) / sum(max(batch) * len(batch) for batch in lengths)
+
+
+def useful_flops(rows: Sequence[Row], size: dict, predicts: bool = True, passes: int = 3) -> float:
+    """
+    Floating-point operations that a turn of a model of `size` cannot do without: products over distinct tokens,
+    attention over tokens that are seen and, where it `predicts`, the logits of distinct parents; forward and backward
+    are three `passes`.
+    """
+    width, total = size["n_embd"], 0.0
+    for tree in map(TokenTree.from_paths, rows):
+        seen = sum(position + 1 for position in tree.position_ids)
+        total += size["n_layer"] * (24 * width**2 * len(tree) + 4 * width * seen)
+        if predicts:
+            parents = {tree.parent_index[token] for token in range(len(tree)) if tree.lm_weights[token] > 0}
+            total += 2 * width * (VOCABULARY + 3) * len(parents)
+    return passes * total
+
+
+def contenders(workload: Workload, device: str = "cpu") -> tuple[str, ...]:
+    """Names of those that take turns at a workload."""
+    if workload.suite == "generate" and device == "cpu":
+        return (OURS, *PEERS, *DECODERS)
+    return (OURS, *PEERS, UNSHARED) if len(workload.rows[0]) > 1 else (OURS, *PEERS)
+
+
+def build(name: str, workload: Workload, size: dict, device: str, dtype: torch.dtype = torch.float32) -> Turn:
+    """What a contender does in a turn, all batches of a workload; `torch.bfloat16` is autocast."""
+    if workload.suite == "generate":
+        return generation(name, workload, size, device)
+    if workload.suite == "features":
+        model, batches = build_model(name, "none", size).eval(), feature_batches(name, workload)
+    else:
+        head = "lm" if workload.suite == "pretrain" else "choice"
+        model, batches = build_model(name, head, size).train(), training_batches(name, workload)
+    model.to(device)
+    batches = [{key: value.to(device) for key, value in batch.items()} for batch in batches]
+    trains = model.training
+
+    def turn(limit: int | None = None) -> None:
+        for batch in batches[:limit]:
+            with torch.inference_mode(not trains), torch.autocast(device, torch.bfloat16, dtype == torch.bfloat16):
+                outputs = model(**batch)
+            if trains:
+                choice = outputs.get("mc_loss")  # of a peer, whose `loss` is that of its language model alone
+                loss = outputs.loss if choice is None else choice + LM_COEFFICIENT * outputs.loss
+                loss.backward()
+                model.zero_grad()
+
+    return turn
+
+
+def build_model(name: str, head: str, size: dict) -> PreTrainedModel:
+    """A contender's model with the release's vocabulary and dropout of 0.1 everywhere: `none`, `lm` or `choice`."""
+    place = ("none", "lm", "choice").index(head)
+    if name not in PEERS:
+        return (GPTModel, GPTForCausalLM, GPTForMultipleChoice)[place](GPTConfig(**size, pad_token_id=PAD))
+    config_class, *classes = PEERS[name]
+    config = config_class(vocab_size=ROWS, bos_token_id=None, eos_token_id=None, pad_token_id=PAD, **size)
+    return classes[place](config)
+
+
+def training_batches(name: str, workload: Workload) -> list[Batch]:
+    """Of a language model rows without padding; else token trees, or sequences with the labels of both heads."""
+    if workload.suite != "pretrain":
+        if name in PEERS:
+            return [double_heads_batch(rows) for rows in workload.shuffled]
+        return [tree_batch(rows, None if name == OURS else 0) for rows in workload.grouped]
+    batches = []
+    for rows in workload.grouped:
+        ids = padded(rows)[0][:, 0]
+        batches.append({"input_ids": ids, "labels": ids})
+        if name not in PEERS:
+            batches[-1]["lm_weights"] = torch.ones(ids.shape)
+            batches[-1]["lm_weights"][:, 0] = 0
+    return batches
+
+
+def feature_batches(name: str, workload: Workload) -> list[Batch]:
+    """Single sequences; ours are of like length."""
+    batches = map(padded, workload.shuffled if name in PEERS else workload.grouped)
+    return [{"input_ids": ids[:, 0], "attention_mask": mask[:, 0]} for ids, mask in batches]
+
+
+def tree_batch(rows: Sequence[Row], share_limit: int | None = None) -> Batch:
+    """Token trees, whose paths share at most so many tokens."""
+    batch = collate_trees([TokenTree.from_paths(row, share_limit) for row in rows], PAD)
+    return batch | {"labels": torch.zeros(len(rows), dtype=torch.long)}
+
+
+def padded(rows: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
+    """`input_ids` and `attention_mask`, `(rows, sequences, length)`, padded on the right to the longest."""
+    paths = [torch.tensor(path) for row in rows for path in row]
+    input_ids = torch.nn.utils.rnn.pad_sequence(paths, batch_first=True, padding_value=PAD)
+    input_ids = input_ids.view(len(rows), -1, input_ids.shape[-1])
+    return input_ids, (input_ids != PAD).long()
+
+
+def double_heads_batch(rows: Sequence[Row]) -> Batch:
+    """What a peer with two heads takes, with the labels of both losses."""
+    input_ids, mask = padded(rows)
+    batch = {"input_ids": input_ids, "attention_mask": mask.flatten(0, 1), "mc_token_ids": mask.sum(-1) - 1}
+    labels = input_ids.masked_fill(input_ids == PAD, -100)
+    return batch | {"labels": labels, "mc_labels": torch.zeros(len(rows), dtype=torch.long)}
+
+
+def generation(name: str, workload: Workload, size: dict, device: str) -> Turn:
+    """Greedy generation of `NEW_TOKENS` tokens behind each row, in float32; openai-gpt has no key-value cache."""
+    input_ids, model = padded(workload.rows)[0][:, 0].to(device), build_model(name, "lm", size).to(device).eval()
+    if name.startswith(CTRANSLATE2):
+        return ctranslate2_generation(input_ids.tolist(), model, DECODERS[name])
+    if name in DECODERS:
+        pack_for_inference(model, DECODERS[name])
+    arguments = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False, "pad_token_id": PAD}
+
+    def turn(limit: int | None = None) -> None:
+        chosen = input_ids[:limit]
+        model.generate(chosen, attention_mask=torch.ones_like(chosen), **arguments)
+
+    return turn
+
+
+def ctranslate2_generation(rows: list[list[int]], model: PreTrainedModel, dtype: str) -> Turn:
+    """The same by CTranslate2, from our export."""
+    from ctranslate2 import Generator
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_ctranslate2(model, None, Path(folder), None if dtype == "float32" else dtype)
+        generator = Generator(folder, compute_type=dtype, intra_threads=torch.get_num_threads())
+    prompts = [[f"<{token}>" for token in ids] for ids in rows]
+    arguments = {"max_length": NEW_TOKENS, "min_length": NEW_TOKENS, "include_prompt_in_result": False}
+    return lambda limit=None: generator.generate_batch(prompts[:limit], **arguments)
+
+
+def logits_difference(workload: Workload, size: dict) -> float:
+    """Largest difference between our task logits and openai-gpt's on the first batch, both with the same weights."""
+    theirs, rows = build_model("openai-gpt", "choice", size).eval(), workload.grouped[0]
+    with tempfile.TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        ours = GPTForMultipleChoice.from_pretrained(folder).eval()
+    with torch.no_grad():
+        logits, expected = ours(**tree_batch(rows)).logits, theirs(**double_heads_batch(rows)).mc_logits
+    return float((logits - expected.view_as(logits)).abs().max())
 
 
 @dataclass
@@ -74,7 +339,7 @@ class BenchmarkArguments:
     size: str = flag("gpt1", "Size of all models.", SIZES)
     rounds: int = flag(3, "Timed turns of each contender.")
     seed: int = flag(0, "Of rows and weights.")
-    memory: bool = flag(True, "Measure peak memory, each contender in its own process.")
+    memory: bool = flag(True, "Measure peak memory, in a turn of its own.")
     device: str = flag("cuda" if torch.cuda.is_available() else "cpu", "Where to run: cpu or cuda.")
     dtype: str | None = flag(None, "Of products: float32, or bfloat16 by autocast (by default on a GPU).", DTYPES)
 
@@ -91,8 +356,6 @@ class BenchmarkArguments:
                 raise ValueError(f"{folder} is read from files: give the folder it is in with --data_dir.")
             if not (Path(self.data_dir) / folder).is_dir():
                 raise ValueError(f"{self.data_dir} has no folder {folder}.")
-        if {*SWEEPS} & set(self.suites):
-            check_libraries()
 
 
 def settings(args: BenchmarkArguments) -> dict[str, Any]:
@@ -111,95 +374,62 @@ def settings(args: BenchmarkArguments) -> dict[str, Any]:
     }
 
 
-def timed(turn: Callable[..., object], device: torch.device, *arguments: object) -> float:
-    """Seconds of a turn: on a GPU as they pass, on a CPU those of this process's threads, whatever else runs there."""
-    if device.type == "cpu":
-        start = time.process_time()
-        turn(*arguments)
-        return time.process_time() - start
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    turn(*arguments)
-    torch.cuda.synchronize()
-    return time.perf_counter() - start
-
-
-def product_rate(workload: Workload, width: int, device: torch.device, dtype: torch.dtype) -> float:
+def product_rate(workload: Workload, width: int, device: str, dtype: torch.dtype) -> float:
     """
     Floating-point operations per second of the model's own matrix products and nothing else: forward and both
     gradients of a block's four layers at the tokens of a batch, repeated for about as many operations as a block
     does in a turn.
     """
-    tokens = max(sum(len(TokenTree.from_paths(row)) for row in batch) for batch in workload.grouped)
-    seconds = operations = 0.0
+
+    def products(states: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor) -> None:
+        torch.mm(states, weight.t())
+        torch.mm(gradient, weight)
+        torch.mm(gradient.t(), states)
+
+    tokens = max(sum(distinct(batch)) for batch in workload.grouped)
+    taken = operations = 0.0
     for inputs, outputs in [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]:
-        states = torch.randn(tokens, inputs, device=device, dtype=dtype)
-        weight = torch.randn(outputs, inputs, device=device, dtype=dtype)
-        gradient = torch.randn(tokens, outputs, device=device, dtype=dtype)
-
-        def products(states=states, weight=weight, gradient=gradient) -> None:
-            torch.mm(states, weight.t())
-            torch.mm(gradient, weight)
-            torch.mm(gradient.t(), states)
-
-        products()
-        seconds += sum(timed(products, device) for _ in range(4))
-        operations += 4 * 3 * 2 * tokens * inputs * outputs
-    return operations / seconds
-
-
-def peak_memory(name: str, workload: Workload, size: dict, device: torch.device, dtype: torch.dtype) -> int:
-    """By how much the first turn of a contender raises the peak memory of this process (bytes)."""
-    turn = build(name, workload, size, device, dtype)
-    gc.collect()
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated()
+        shapes = ((tokens, inputs), (outputs, inputs), (tokens, outputs))
+        turn = partial(products, *(torch.randn(shape, device=device, dtype=dtype) for shape in shapes))
         turn()
-        return torch.cuda.max_memory_allocated() - before
-    before = _resident("VmRSS")
-    turn()
-    return _resident("VmHWM") - before
-
-
-def _resident(entry: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(entry))
+        taken += sum(seconds(turn, device) for _ in range(4))
+        operations += 4 * 3 * 2 * tokens * inputs * outputs
+    return operations / taken
 
 
 def take_turns(
-    workload: Workload, args: BenchmarkArguments, names: Sequence[str], fast: bool
-) -> tuple[dict[str, list[float]], dict[str, list[float]], list[float]]:
+    workload: Workload, args: BenchmarkArguments, turns: Mapping[str, Turn], fast: bool
+) -> tuple[dict[str, list[float]], dict[str, list[float]], float]:
     """
     Seconds of every contender's turns as it is used; of peers' turns with fast products, where ours have them; and the
     machine's rate of products, the better one of a round.
     """
-    size, device, dtype = SIZES[args.size], torch.device(args.device), DTYPES[args.dtype]
-    torch.manual_seed(0)
-    turns = {name: build(name, workload, size, device, dtype) for name in names}
-    times, fast_times, rates = {name: [] for name in names}, {name: [] for name in PEERS if fast}, []
+    width, device, dtype = SIZES[args.size]["n_embd"], args.device, DTYPES[args.dtype]
+    times, fast_times, rates = {name: [] for name in turns}, {name: [] for name in PEERS if fast}, []
     for number in tqdm(range(args.rounds + 1), desc=workload.name, unit="round"):
         for name, turn in turns.items():
             for is_fast in [False, True] if name in fast_times else [fast]:
                 use_fast_float32(is_fast)
-                if number == 0:  # warms up, with one batch
-                    timed(turn, device, 1)
+                if number == 0:
+                    turn(1)  # warms up, with one batch
                 else:
-                    (fast_times if is_fast and name in PEERS else times)[name].append(timed(turn, device))
+                    (fast_times if is_fast and name in PEERS else times)[name].append(seconds(turn, device))
         found = []
         for is_fast in {False, fast}:
             use_fast_float32(is_fast)
-            found.append(product_rate(workload, size["n_embd"], device, dtype))
+            found.append(product_rate(workload, width, device, dtype))
         rates.append(max(found))
-    return times, fast_times, rates
+    return times, fast_times, statistics.median(rates)
 
 
 def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
     """Times of every contender in turns, with the machine's rate and what else tables say of a workload."""
-    size, device, dtype = SIZES[args.size], torch.device(args.device), DTYPES[args.dtype]
-    names = contenders(workload, device.type)
+    size, names = SIZES[args.size], contenders(workload, args.device)
     # Decoding has packed models for it.
-    fast = device.type == "cpu" and workload.suite != "generate" and use_fast_float32()
-    times, fast_times, rates = take_turns(workload, args, names, fast)
+    fast = args.device == "cpu" and workload.suite != "generate" and use_fast_float32()
+    torch.manual_seed(0)
+    turns = {name: build(name, workload, size, args.device, DTYPES[args.dtype]) for name in names}
+    times, fast_times, rate = take_turns(workload, args, turns, fast)
     medians = {name: statistics.median(values) for name, values in times.items()}
     trains = workload.suite not in ("features", "generate")
     result = {
@@ -207,7 +437,7 @@ def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
         "seconds": times,
         "median_seconds": medians,
         "rows": len(workload.rows),
-        "tokens": sum(len(TokenTree.from_paths(row)) for row in workload.rows),
+        "tokens": sum(distinct(workload.rows)),
         "ratio": {name: value / medians[OURS] for name, value in medians.items()},
         "fast_float32": fast,
         "seconds_fast": fast_times,
@@ -219,16 +449,11 @@ def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
     }
     if workload.suite != "generate":  # there, products of single tokens say little
         flops = useful_flops(workload.rows, size, predicts=trains, passes=3 if trains else 1)
-        result |= {"useful_flops": flops, "product_rate": statistics.median(rates)}
-        result["share_of_product_rate"] = flops / medians[OURS] / result["product_rate"]
+        result |= {"useful_flops": flops, "product_rate": rate, "share_of_product_rate": flops / medians[OURS] / rate}
     if trains and workload.suite != "pretrain":
         result["logits_difference"] = logits_difference(workload, size)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["contenders"])  # torch is imported once for all
-    for name in names if args.memory else ():  # each in a new process, where nothing has used memory yet
-        with ProcessPoolExecutor(1, context) as own_process:
-            peak = own_process.submit(peak_memory, name, workload, size, device, dtype).result()
-        result.setdefault("peak_memory", {})[name] = peak
+    if args.memory:
+        result["peak_memory"] = {name: peak_memory(turn, args.device) for name, turn in turns.items()}
     return result
 
 
@@ -259,25 +484,9 @@ def decoding_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """A Markdown table of decoding: tokens a second of every contender, and how many times those of gpt2 that is."""
     names, rows = [*dict.fromkeys(name for result in results.values() for name in result["median_seconds"])], []
     for work, result in results.items():
-        rates = {name: result["rows"] * NEW_TOKENS / seconds for name, seconds in result["median_seconds"].items()}
+        rates = {name: result["rows"] * NEW_TOKENS / taken for name, taken in result["median_seconds"].items()}
         rows.append([work, *(f"{rates[name]:.1f} ({rates[name] / rates['gpt2']:.2f} x)" for name in names)])
     return markdown(["tokens a second (of gpt2's)", *names], rows)
-
-
-def plot_sweeps(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Draw cost against the number of choices and the length of the context, ours and the peers', as a PNG."""
-    present = [suite for suite in SWEEPS if any(result["suite"] == suite for result in results.values())]
-    figure = new_figure(5.5 * len(present), 4)
-    for axes, suite in zip(figure.subplots(1, len(present), squeeze=False)[0], present, strict=True):
-        swept = {name: result["median_seconds"] for name, result in results.items() if result["suite"] == suite}
-        values = [int("".join(filter(str.isdigit, name))) for name in swept]
-        for who in (OURS, *PEERS):
-            axes.plot(values, [seconds[who] for seconds in swept.values()], marker="o", label=who)
-        axes.set(xlabel=SWEEPS[suite], ylabel="seconds of a training step, one row", ylim=(0, None))
-        axes.set_xticks(values)
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.savefig(path, dpi=120)
 
 
 @command(resume="The same command resumes it.")
@@ -290,15 +499,12 @@ def main() -> None:
     check_settings(folder, found, record)
     folder.mkdir(parents=True, exist_ok=True)
     data_dir = Path(args.data_dir) if args.data_dir else None
-    tokenizer = release_tokenizer(data_dir / "gpt_bpe") if data_dir else None
     for name, suite in [(name, asked) for asked in args.suites for name in SUITES[asked]]:
         if name not in results:
-            results[name] = measure(make_workload(name, suite, args.seed, data_dir, tokenizer), args)
+            results[name] = measure(make_workload(name, suite, args.seed, data_dir), args)
             write_json(folder / "results.json", {**record, "results": results})
             write_text(folder / "results.md", table(results) + "\n")
     print(table(results))
-    if {*SWEEPS} & {result["suite"] for result in results.values()}:
-        plot_sweeps(results, folder / "sweeps.png")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tables import markdown
+from harness import markdown
 
 from hf_gpt.analysis import agreement
 from hf_gpt.commands import command, parse_arguments, perplexity
@@ -55,37 +55,28 @@ def measure(args: LiteratureArguments) -> tuple[float | None, ...]:
     def of(file: str) -> perplexity.PerplexityArguments:
         return perplexity.PerplexityArguments(model_name_or_path=args.model_name_or_path, file=[file])
 
-    found = [
-        perplexity.measure(of(file))["perplexity_per_word"] if file else None for file in (args.wikitext2, args.ptb)
-    ]
+    texts = (args.wikitext2, args.ptb)
+    row = [perplexity.measure(of(file))["perplexity_per_word"] if file else None for file in texts]
     words = perplexity.measure_last_words(of(args.lambada)) if args.lambada else None
-    found += [words["perplexity_per_word"], 100 * words["accuracy"]] if words else [None, None]
-    mean = None
-    if args.blimp:
-        pairs = agreement.read_sets(Path(args.blimp), args.max_pairs)
-        rows = agreement.accuracies(pairs, {"model": agreement.score_pairs(*of(args.blimp).load(), pairs)})
-        mean = 100 * float(np.mean([row["accuracy"] for row in rows]))
-    return (*found, mean)
-
-
-def table(model: str, row: tuple[float | None, ...]) -> str:
-    """The Markdown table."""
-    rows = {model: row} | REPORTED
-    cells = [[name, *("-" if value is None else f"{value:,.2f}" for value in values)] for name, values in rows.items()]
-    return markdown(["model", *COLUMNS], cells)
+    row += [words["perplexity_per_word"], 100 * words["accuracy"]] if words else [None, None]
+    if not args.blimp:
+        return (*row, None)
+    pairs = agreement.read_sets(Path(args.blimp), args.max_pairs)
+    found = agreement.accuracies(pairs, {"model": agreement.score_pairs(*of(args.blimp).load(), pairs)})
+    return (*row, 100 * float(np.mean([each["accuracy"] for each in found])))
 
 
 @command()
 def main() -> None:
-    """Measure and write."""
+    """Measure, print the table and write it."""
     (args,) = parse_arguments((LiteratureArguments,), description=__doc__)
-    row = measure(args)
-    made = table(Path(args.model_name_or_path).name, row)
+    rows = {Path(args.model_name_or_path).name: measure(args)} | REPORTED
+    cells = [[name, *("-" if value is None else f"{value:,.2f}" for value in row)] for name, row in rows.items()]
+    table, (row, *_) = markdown(["model", *COLUMNS], cells), rows.values()
     if args.output_file:
-        write_json(
-            Path(args.output_file), vars(args) | {"row": dict(zip(COLUMNS, row, strict=True)), "tables": [made]}
-        )
-    print(made)
+        found = {"row": dict(zip(COLUMNS, row, strict=True)), "tables": [table]}
+        write_json(Path(args.output_file), vars(args) | found)
+    print(table)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from tables import markdown
+from harness import markdown
 from tqdm import tqdm
 from transformers import AutoModelForMultipleChoice, AutoTokenizer, OpenAIGPTTokenizer
 
@@ -141,9 +141,9 @@ def bfloat16_agreement() -> dict[str, float]:
     return {f"{title}, relative": max(values) for title, values in zip(titles, zip(*found, strict=True), strict=True)}
 
 
-def digest(file: Path) -> str:
-    """SHA-256 of a file."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+def digest() -> str:
+    """SHA-256 of gpt-mini's weights."""
+    return hashlib.sha256((MODEL / "model.safetensors").read_bytes()).hexdigest()
 
 
 def tables(results: dict[str, Any]) -> list[str]:
@@ -156,19 +156,15 @@ def tables(results: dict[str, Any]) -> list[str]:
     made = [markdown(["largest absolute difference", *models], rows)]
     if results["tokens"]:
         version = ".".join(results["transformers"].split(".")[:2])
-        rows = [
-            [title, f"{number:,}", *(f"{count:,} ({count / number:.1%})" for count in wrong)]
-            for title, (number, *wrong) in ((title, found.values()) for title, found in results["tokens"].items())
-        ]
+        rows = []
+        for title, found in results["tokens"].items():
+            number, *wrong = found.values()
+            rows.append([title, f"{number:,}", *(f"{count:,} ({count / number:.1%})" for count in wrong)])
         stock = f"`openai-gpt` in transformers {version} differs"
         made.append(markdown(["texts", "number", "hf_gpt differs", stock], rows))
     rows = [[name, f"{value:.1e}"] for name, value in results["bfloat16"].items()]
-    return [
-        *made,
-        markdown(
-            ["bfloat16 autocast against float32, gpt-mini, largest of 8 batches of 32 stories", "difference"], rows
-        ),
-    ]
+    title = "bfloat16 autocast against float32, gpt-mini, largest of 8 batches of 32 stories"
+    return [*made, markdown([title, "difference"], rows)]
 
 
 @command()
@@ -180,7 +176,7 @@ def main() -> None:
         "models": {name.partition("_")[0]: model_differences(name) for name in golden.models()},
         "tokens": token_agreement(),
         "bfloat16": bfloat16_agreement(),
-        "gpt-mini": digest(MODEL / "model.safetensors"),
+        "gpt-mini": digest(),
     }
     print(*tables(results), sep="\n\n")
     if args.output_file:

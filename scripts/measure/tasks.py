@@ -31,19 +31,18 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import baselines
-from tables import markdown, spread
+from harness import keep_settings, markdown, spread
 from tqdm import tqdm
 
 from hf_gpt.adapters import METHODS as ADAPTERS
 from hf_gpt.analysis.figures import check_libraries, new_figure, write_figure
 from hf_gpt.commands import command, parse_arguments, perplexity
-from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
+from hf_gpt.files import flag, read_json, write_json, write_text
 from hf_gpt.model.configuration_gpt import GPTConfig
 from hf_gpt.tasks import load_task
 from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
@@ -118,21 +117,20 @@ class Cell(NamedTuple):
 
 def columns(args: MeasureArguments) -> dict[str, list[str]]:
     """Flags of `finetune.py` for each column."""
-    pretrained = ["--model_name_or_path", args.model]
-    random = [*pretrained, "--random_weights", "true"]
     if args.study == "models":
         named = [text.partition("=") for text in args.models or ()]
         return {name: ["--model_name_or_path", folder] for name, _, folder in named}
+    random = ["--random_weights", "true"]
+    found = {
+        "weights": {"pretrained": [], "no auxiliary loss": ["--lm_coef", "0"], RANDOM: random},
+        "together": {"alone": [], TOGETHER: []},
+        "rows": {"pretrained": [], "frozen": FROZEN, RANDOM: random},
+        "adapters": METHODS,
+    }
     if args.study == "layers":
         layers = range(GPTConfig.from_pretrained(args.model).n_layer + 1)
-        return {f"blocks {kept}": [*pretrained, "--transfer_layers", str(kept)] for kept in layers}
-    if args.study == "rows":
-        return {"pretrained": pretrained, "frozen": [*pretrained, *FROZEN], RANDOM: random}
-    if args.study == "adapters":
-        return {name: [*pretrained, *flags] for name, flags in METHODS.items()}
-    if args.study == "together":
-        return {"alone": pretrained, TOGETHER: pretrained}
-    return {"pretrained": pretrained, "no auxiliary loss": [*pretrained, "--lm_coef", "0"], RANDOM: random}
+        found["layers"] = {f"blocks {kept}": ["--transfer_layers", str(kept)] for kept in layers}
+    return {name: ["--model_name_or_path", args.model, *flags] for name, flags in found[args.study].items()}
 
 
 def cells(args: MeasureArguments) -> list[Cell]:
@@ -277,24 +275,19 @@ def tables(results: dict[str, dict]) -> str:
     return "\n\n".join(filter(None, ((methods_table if of_methods else table)(results), forgetting_table(results))))
 
 
-def points(results: dict[str, dict], study: str) -> Iterator[tuple[str, str, int, list[float]]]:
-    """Panel, curve, place and scores of each cell; a panel a task, but for `layers`."""
+def draw(results: dict[str, dict], study: str, path: Path) -> None:
+    """Medians and ranges over the rows, blocks or trained parameters; a panel a task, but for `layers`."""
+    panels: dict[str, dict[str, list]] = {}
     for result in results.values():
         for column, cell in result["cells"].items():
+            place = cell["trained_parameters"] if study == "adapters" else result["rows"]["train"]
+            panel, curve = result["task"], column
             if study == "layers":
-                yield "", result["task"], int(column.split()[-1]), cell["scores"]
-            else:
-                place = cell["trained_parameters"] if study == "adapters" else result["rows"]["train"]
-                yield result["task"], column, place, cell["scores"]
-
-
-def draw(results: dict[str, dict], study: str, path: Path) -> None:
-    """Medians and ranges over the rows, blocks or trained parameters."""
-    panels: dict[str, dict[str, list]] = {}
-    for panel, curve, place, scores in points(results, study):
-        panels.setdefault(panel, {}).setdefault(curve, []).append((place, scores))
+                panel, curve, place = "", result["task"], int(column.split()[-1])
+            panels.setdefault(panel, {}).setdefault(curve, []).append((place, cell["scores"]))
     figure = new_figure(5 * len(panels), 4)
     for axes, (panel, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        axes.set(title=panel, xlabel=AXES[study], ylabel="metric", xscale="linear" if study == "layers" else "log")
         for curve, found in curves.items():
             x, scores = zip(*sorted(found), strict=True)
             middle, low, high = (list(map(one, scores)) for one in (statistics.median, min, max))
@@ -305,7 +298,6 @@ def draw(results: dict[str, dict], study: str, path: Path) -> None:
             else:
                 axes.plot(x, middle, marker="o", label=curve)
                 axes.fill_between(x, low, high, alpha=0.2)
-        axes.set(title=panel, xlabel=AXES[study], ylabel="metric", xscale="linear" if study == "layers" else "log")
         if study != "adapters":
             ticks = sorted({x for found in curves.values() for x, _ in found})
             axes.minorticks_off()
@@ -322,10 +314,7 @@ def main() -> None:
     free = ("output_dir", "data_dir", "tasks", "columns", "seeds")
     settings = {name: value for name, value in asdict(args).items() if name not in free}
     settings["common"], settings["together"] = COMMON, args.tasks if args.study == TOGETHER else None
-    if (folder / "settings.json").is_file():
-        check_settings(folder, read_json(folder / "settings.json"), settings)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "settings.json", settings)
+    keep_settings(folder, settings)
     if args.text_file and not (folder / PERPLEXITY).is_file():
         write_json(folder / PERPLEXITY, {TOKEN: token_perplexity(args.model, args.text_file)})
     results: dict[str, dict] = {}

@@ -37,34 +37,24 @@ if importlib.util.find_spec("hf_gpt") is None:
     %pip install -q "{clone}[analysis]\""""
 
 
-def outputs(text: str) -> list[str]:
-    """What each block of a page prints, run in the working directory."""
-    names, found = {"__name__": "__main__"}, []
-    for kind, code, *_ in BLOCK.findall(text):
+def filled_in(text: str) -> str:
+    """The page with what its blocks print when they run, one after another, in the working directory."""
+    names = {"__name__": "__main__"}
+
+    def block(match: re.Match) -> str:
+        kind, code, _, title, picture = match.groups()
         if kind == "bash":
             # hf-gpt is that of the Python that runs this, whose environment need not be active.
             own = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
             shell = ["bash", "-e", "-o", "pipefail", "-c", code]
-            done = subprocess.run(shell, stdout=subprocess.PIPE, text=True, env=os.environ | own)
-            done.check_returncode()
-            printed = done.stdout
+            printed = subprocess.run(shell, stdout=subprocess.PIPE, text=True, env=os.environ | own, check=True).stdout
         else:
             with contextlib.redirect_stdout(io.StringIO()) as output:
                 exec(compile(code, "page", "exec"), names)
             printed = output.getvalue()
-        found.append(LOG.sub("", printed))
-    return found
-
-
-def filled_in(text: str, printed: list[str]) -> str:
-    """The page with these outputs."""
-    left = iter(printed)
-
-    def block(match: re.Match) -> str:
-        kind, code, _, title, picture = match.groups()
         shown = f"```{kind}\n{code}```\n"
-        if output := next(left):
-            shown += f"```text\n{output.rstrip()}\n```\n"
+        if printed := LOG.sub("", printed).rstrip():
+            shown += f"```text\n{printed}\n```\n"
         return shown + (f"\n![{title}](images/{picture})\n" if picture else "")
 
     return BLOCK.sub(block, text)
@@ -92,11 +82,11 @@ def notebook(text: str) -> nbformat.NotebookNode:
 
 def main() -> None:
     """Run the named pages, or all, and write them, their pictures and their notebooks."""
-    os.environ |= {"MPLBACKEND": "Agg", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    os.environ["MPLBACKEND"] = "Agg"
     for page in [PAGES / f"{name}.md" for name in sys.argv[1:]] or sorted(PAGES.glob("*.md")):
         text = page.read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-            text = filled_in(text, outputs(text))
+            text = filled_in(text)
             for picture in re.findall(r"\(images/(.*?)\)", text):
                 shutil.copy(picture, PAGES / "images")
         page.write_text(text, encoding="utf-8")

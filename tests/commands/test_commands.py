@@ -111,9 +111,6 @@ MISTAKES = {
     "measure/benchmark": ("--suites", "sorting", "--output_dir", "OUT"),
     "measure/tasks": ("--tasks", "sorting", "--data_dir", "no/such/folder", "--output_dir", "OUT"),
     "measure/parity": ("--golden", "no/such/folder"),
-    "measure/pretraining": (
-        *("--models", "no/such/1", "--text_files", "no.txt", "--tokens_per_step", "1", "--output_dir", "OUT"),
-    ),
 }
 
 

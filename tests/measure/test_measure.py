@@ -1,19 +1,17 @@
 """What the scripts of measurements count, run, choose and show, and what they refuse. Nothing here looks at a time."""
 
 import json
-import shutil
 
 import baselines
 import benchmark
-import contenders
+import harness
 import literature
 import numpy as np
 import paper
-import pretraining
 import pytest
 import tasks
 import torch
-from workloads import CLASSIFY, DELIMITER, START, Shape, Workload, make_workload, padding_share, useful_flops
+from benchmark import CLASSIFY, DELIMITER, START, Shape, Workload, make_workload, padding_share, useful_flops
 
 from hf_gpt.tasks import load_task
 
@@ -48,17 +46,27 @@ def test_padding_and_operations_are_counted():
     assert useful_flops(ROWS, size) == 3 * (blocks + 2 * 8 * 40481 * parents)
 
 
-@pytest.mark.parametrize("suite", ["multiple-choice", "pretrain", "features", "generate"])
+@pytest.mark.parametrize("suite", ["multiple-choice", "classification", "pretrain", "features", "generate"])
 def test_every_contender_takes_its_turn_and_the_stock_model_has_our_logits(suite, monkeypatch):
-    monkeypatch.setattr(contenders, "NEW_TOKENS", 2)
-    rows = [[[1, 2, 3, 9], [1, 2, 4, 9]]] if suite == "multiple-choice" else [[[1, 2, 3, 9]]]
-    made = Workload("one row", suite, [rows], [rows])
-    names = contenders.contenders(made)
-    assert (contenders.UNSHARED in names) == (suite == "multiple-choice")
+    monkeypatch.setattr(benchmark, "NEW_TOKENS", 2)
+    rows = ROWS if suite == "multiple-choice" else [[[1, 2, 3, 9]], [[1, 6, 9, 9]]]
+    made = Workload("two rows", suite, [rows], [rows])
+    names = benchmark.contenders(made)
+    assert (benchmark.UNSHARED in names) == (suite == "multiple-choice")
     for name in names:
-        contenders.build(name, made, TINY, torch.device("cpu"))()
-    if suite == "multiple-choice":
-        assert contenders.logits_difference(WORKLOAD, TINY) < 1e-6
+        benchmark.build(name, made, TINY, "cpu")()
+    if suite in ("multiple-choice", "classification"):
+        assert benchmark.logits_difference(made, TINY) < 1e-6
+
+
+def test_peak_memory_is_what_a_turn_takes_at_most_whatever_was_freed_before():
+    torch.ones(4 * 2**24).sum()  # freed again
+
+    def turn():
+        for _ in range(2):
+            torch.ones(2**24).sum()
+
+    assert harness.peak_memory(turn) == pytest.approx(4 * 2**24, rel=0.1)
 
 
 WRONG = {
@@ -85,7 +93,7 @@ def test_a_benchmark_resumes_and_does_not_mix(script, tmp_path):
     flags = ["--output_dir", tmp_path, "--suites", "generate", "--size", "tiny", "--rounds", 1]
     assert script(benchmark, *flags)[0] == 0
     before = (tmp_path / "results.json").read_text()
-    names = {contenders.OURS, *contenders.PEERS, *contenders.DECODERS}
+    names = {benchmark.OURS, *benchmark.PEERS, *benchmark.DECODERS}
     assert set(json.loads(before)["results"]["64 tokens behind 16, batch 1"]["peak_memory"]) == names
     assert script(benchmark, *flags)[0] == 0
     assert (tmp_path / "results.json").read_text() == before  # nothing was measured again
@@ -164,30 +172,6 @@ def test_baselines():
     train = [{"words": ["The", "run", "runs"], "label": [0, 1, 2]}, {"words": ["run", "dog", "cat"], "label": [1] * 3}]
     rows = [{"words": ["the", "RUN", "unknown", "runs"], "label": [0, 1, 1, 1]}]
     assert baselines.most_frequent_tags(train, rows) == 0.75
-
-
-def test_models_of_a_run_are_measured_once_in_their_order(tiny_checkpoint, script, tmp_path):
-    (tmp_path / "books").mkdir()
-    for number in range(4):
-        words = " ".join(f"the {word} of book {number} was old ." for word in ("house", "river", "door") * 8)
-        (tmp_path / "books" / f"{number}.txt").write_text(words, encoding="utf-8")
-    (tmp_path / "other.txt").write_text("it rained . " * 50, encoding="utf-8")
-    models = [shutil.copytree(tiny_checkpoint, tmp_path / f"checkpoint-{step}") for step in (20, 3)]
-    flags = ["--models", *models, "--text_files", tmp_path / "books", "--other_files", tmp_path / "other.txt"]
-    flags += ["--hold_out_every", 4, "--tokens_per_step", 100, "--zero_shot", "stories", "--rows", 12]
-    flags += ["--output_dir", output := tmp_path / "curve"]
-    status, printed, errors = script(pretraining, *flags, "--characters", 300)
-    assert status == 0, errors
-    assert printed.splitlines()[-1].startswith("| 0.0 | ")
-    record = json.loads((output / "curve.json").read_text())
-    first, second = record["results"].values()
-    assert (first["tokens"], second["tokens"]) == (300, 2000)
-    assert first["perplexity"] == second["perplexity"]  # the same weights
-    assert first["perplexity"]["other.txt"]["word"] > first["perplexity"]["other.txt"]["token"] > 1
-    assert first["zero_shot"]["stories"]["rows"] == 12
-    assert (output / "curve.png").stat().st_size > 0
-    assert script(pretraining, *flags, "--characters", 200)[0] == 2  # other settings
-    assert json.loads((output / "curve.json").read_text()) == record
 
 
 def test_the_papers_tables_name_what_is_missing_and_resume(tiny_checkpoint, script, tmp_path):
