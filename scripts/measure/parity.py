@@ -34,8 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.support import golden
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-MODEL = REPOSITORY / "model_cards" / "gpt-mini"
+MODEL = golden.REPOSITORY / "model_cards" / "gpt-mini"
 
 
 @dataclass
@@ -102,7 +101,7 @@ def parameter_difference(name: str, run: str) -> float | None:
 
 def token_agreement() -> dict[str, dict[str, int]] | None:
     """Number of texts, and of those whose ids by ours and by transformers' own tokenizer are not the release's."""
-    data = Path(os.environ.get("HF_GPT_DATA", REPOSITORY.parent / "shared" / "data")) / "gpt_bpe"
+    data = Path(os.environ.get("HF_GPT_DATA", golden.REPOSITORY.parent / "shared" / "data")) / "gpt_bpe"
     texts = golden.golden_directory() / "tokenizer.jsonl"
     if not data.is_dir() or not texts.is_file():
         print("Token ids: the release's vocabulary or its encoder's ids are not at hand, so nothing was compared.")
@@ -155,12 +154,11 @@ def tables(results: dict[str, Any]) -> list[str]:
     ]
     made = [markdown(["largest absolute difference", *models], rows)]
     if results["tokens"]:
-        version = ".".join(results["transformers"].split(".")[:2])
         rows = []
         for title, found in results["tokens"].items():
             number, *wrong = found.values()
             rows.append([title, f"{number:,}", *(f"{count:,} ({count / number:.1%})" for count in wrong)])
-        stock = f"`openai-gpt` in transformers {version} differs"
+        stock = f"`openai-gpt` in transformers {results['transformers'].rpartition('.')[0]} differs"
         made.append(markdown(["texts", "number", "hf_gpt differs", stock], rows))
     rows = [[name, f"{value:.1e}"] for name, value in results["bfloat16"].items()]
     title = "bfloat16 autocast against float32, gpt-mini, largest of 8 batches of 32 stories"

@@ -24,17 +24,9 @@ import trl
 from datasets import Dataset
 from harness import markdown, peak_memory, seconds
 from tqdm import tqdm
-from transformers import (
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    GPT2Config,
-    LlamaConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, GPT2Config, LlamaConfig
 
-from hf_gpt import GPT_MINI
+from hf_gpt import GPT_MINI, GPTTokenizer
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.files import flag, write_json
 from hf_gpt.trees import collate_choices, path_log_probs, tree_model
@@ -61,12 +53,12 @@ class TreesArguments:
     rounds: int = flag(3, "Steps of each side.")
 
 
-def together(model: PreTrainedModel, row: Row) -> torch.Tensor:
+def together(model: torch.nn.Module, row: Row) -> torch.Tensor:
     """Log-probabilities of the choices, `(1, choices)`; the context is read once."""
     return path_log_probs(model, [row["context"]], [row["choices"]])
 
 
-def alone(model: PreTrainedModel, row: Row) -> torch.Tensor:
+def alone(model: torch.nn.Module, row: Row) -> torch.Tensor:
     """The same of rows that repeat the context."""
     start, rows = len(row["context"]), torch.tensor([row["context"] + choice for choice in row["choices"]])
     logits = model(rows, use_cache=False).logits[:, start - 1 : -1].log_softmax(-1)
@@ -82,18 +74,16 @@ def interleaved(sides: dict[str, Side], row: Row, rounds: int) -> Found:
     found: Found = {side: {"seconds": [], "bytes": []} for side in sides}
     for side in sides:
         turn(side, SMALL_ROW)  # code comes into memory, gradients are made, and trees compared with paths alone
-    for _ in range(rounds):
-        for side, values in found.items():
-            step = partial(turn, side, row)
-            values["bytes"].append(peak_memory(step))
-            values["seconds"].append(seconds(step))
+    for _, (side, values) in itertools.product(range(rounds), found.items()):
+        step = partial(turn, side, row)
+        values["bytes"].append(peak_memory(lambda step=step, taken=values["seconds"]: taken.append(seconds(step))))
     return found
 
 
-def pair_sides(config: PreTrainedConfig, folder: str) -> Iterator[tuple[str, dict[str, Side]]]:
+def pair_sides(config: LlamaConfig | GPT2Config, folder: str) -> Iterator[tuple[str, dict[str, Side]]]:
     """A step of TRL's trainers on a pair, and ours with the same loss."""
     datasets.disable_progress_bars()
-    tokenizer = AutoTokenizer.from_pretrained(GPT_MINI, eos_token="_classify_")
+    tokenizer = GPTTokenizer.from_pretrained(GPT_MINI, eos_token="_classify_")
     settings = {"output_dir": folder, "report_to": "none", "use_cpu": True, "bf16": False}
     settings |= {"activation_checkpointing": False, "remove_unused_columns": False}
     texts = Dataset.from_list([{"prompt": "She", "chosen": " opened", "rejected": " closed"}])
