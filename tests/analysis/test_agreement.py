@@ -4,10 +4,7 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
-from hf_gpt import GPTForCausalLM
-from hf_gpt.analysis import with_random_weights
 from hf_gpt.analysis.agreement import CONDITIONS, MinimalPair, accuracies, agreement_pairs, read_sets
 
 ROW = {"sentence_good": "She was here.", "sentence_bad": "She were here.", "linguistics_term": "verbs", "UID": "x"}
@@ -47,13 +44,6 @@ def test_sets_of_files_and_folders(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty: no \.jsonl file is in the folder"):
         read_sets(tmp_path / "empty")
-
-
-def test_random_weights_are_those_of_the_seed(tiny_checkpoint):
-    model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
-    control, again = (with_random_weights(model, seed=1).state_dict() for _ in range(2))
-    assert all(torch.equal(value, again[name]) for name, value in control.items())
-    assert not torch.equal(control["transformer.embed_tokens.weight"], model.transformer.embed_tokens.weight)
 
 
 def test_agreement_by_command(analyzed, hf_gpt, tiny_checkpoint, tmp_path):

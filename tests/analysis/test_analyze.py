@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hf_gpt.analysis import SENTENCES, Example, mean_intervals, read_examples
+from hf_gpt.analysis import SENTENCES, Example, read_examples
 from hf_gpt.analysis.figures import words_figure, write_figure, write_page
 from hf_gpt.commands.analyze import ANALYSES
 
@@ -94,16 +94,6 @@ def test_examples_of_files(tmp_path):
     (tmp_path / "table.csv").write_text("text,label\nOne.,a\n,b\n")
     with pytest.raises(ValueError, match=r"table\.csv.*3.*no text in the column 'text'"):
         read_examples(tmp_path / "table.csv")
-
-
-def test_intervals_hold_the_mean():
-    values = np.random.default_rng(0).normal(3.0, 1.0, (200, 2, 4))
-    mean, low, high = mean_intervals(values)
-    assert np.allclose(mean, values.mean(0))
-    assert ((low < mean) & (mean < high)).all()
-    # The standard error of 200 draws, within a fifth.
-    assert np.allclose((high - low) / 2, 1.96 * values.std(0) / 200**0.5, rtol=0.2)
-    assert (mean_intervals(values[:1]) == values[0]).all()
 
 
 def test_pages_hold_their_data_as_text(tmp_path):

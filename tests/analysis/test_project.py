@@ -2,21 +2,14 @@
 
 import numpy as np
 import pytest
-from sklearn.decomposition import PCA
 
-from hf_gpt.analysis.project import analogy, nearest, projected, token_id
+from hf_gpt.analysis.project import analogy, nearest, token_id
 from hf_gpt.loading import open_source
 
 from ..support.browser import opened
 from ..support.stock_models import save_gpt2
 
 TEXTS = ["She opened the door.", "He closed the door.", "The night was cold."]
-
-
-def test_points_are_sklearns():
-    vectors = np.random.default_rng(0).normal(size=(40, 6))
-    np.testing.assert_allclose(projected(vectors), PCA(2).fit_transform(vectors))
-    assert projected(vectors[:9], "tsne").shape == (9, 2)
 
 
 def test_neighbours_and_analogies_that_are_known():

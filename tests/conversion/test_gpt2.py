@@ -64,12 +64,6 @@ def test_given_words(stock):
     assert batch["input_ids"].shape == (2, len(encoded["input_ids"]))
 
 
-def test_mask(stock):
-    ours = GPTTokenizer.from_pretrained(stock, mask_token="<mask>")
-    ids = ours("The <mask> sat").input_ids
-    assert ids == [*ours("The").input_ids, ours.mask_token_id, *ours(" sat").input_ids]
-
-
 def test_converted_and_back(stock, tmp_path, converted):
     printed = converted(stock, tmp_path / "ours", "--head", "sequence-classification")
     assert "Newly initialized: rows of _start_, _delimiter_, _classify_, <pad>" in printed
