@@ -129,9 +129,9 @@ def kill_launch(process: subprocess.Popen) -> None:
 
 
 def wait_for_moment(moment: str, output: Path, alive, chance: random.Random) -> bool:
-    """Wait until a run is `saving` a checkpoint, has `saved` one, or for `any` moment; False if it ended before."""
+    """Wait until a run is `saving` a checkpoint or has `saved` one; False if it ended before."""
     known = set(checkpoints_in(output)) if moment == "saved" else set()
-    deadline = time.monotonic() + (chance.uniform(0.1, 2.5) if moment == "any" else 300)
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if not alive():
             return False
@@ -140,8 +140,7 @@ def wait_for_moment(moment: str, output: Path, alive, chance: random.Random) -> 
         if moment == "saved" and set(checkpoints_in(output)) - known:
             break
         time.sleep(0.0005)
-    if moment != "any":
-        time.sleep(chance.uniform(0, 0.02))
+    time.sleep(chance.uniform(0, 0.02))
     return alive()
 
 
