@@ -73,7 +73,6 @@ def test_perturbation_ranks_the_words_of_a_sum_by_the_size_of_their_weights():
     found = perturbation(toy, variance, steps=2000)
     expected = (0.1 * variance / (2 * width * weights.pow(2))).sqrt()
     torch.testing.assert_close(torch.tensor(found["sigma"]), expected, rtol=0.1, atol=0)
-    assert len(found["losses"]) == 2000
     assert found["losses"][-1] < found["losses"][0]
     order = torch.tensor(perturbation(toy, variance)["scores"]).argsort().tolist()  # by the defaults
     assert (order[0], set(order[1:3]), set(order[3:])) == (2, {0, 4}, {1, 3})

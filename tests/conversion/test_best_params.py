@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
+from hf_gpt import GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.conversion.joblib_arrays import read_arrays
 from hf_gpt.conversion.release import release_arrays
 
@@ -49,13 +49,6 @@ def test_six_classes_and_a_vocabulary(tmp_path, converted):
         rows = slice(ROWS + 3) if "embed_tokens" in name else slice(None)
         assert torch.equal(found[name][rows], value[rows]), name
     assert len(AutoTokenizer.from_pretrained(tmp_path / "ours")) == ROWS + 4
-    # And the language model in it.
-    converted(tmp_path, tmp_path / "lm", "--n_head", 2, "--head", "language-model")
-    model = GPTForCausalLM.from_pretrained(tmp_path / "lm")
-    rows = model.get_input_embeddings().weight
-    assert torch.equal(rows[:ROWS], source.get_input_embeddings().weight[:ROWS])
-    assert (model.config.untrained_token_ids, model.config.num_labels) == ([ROWS, ROWS + 1, ROWS + 2], 2)
-    assert AutoTokenizer.from_pretrained(tmp_path / "lm").task_template is False
 
 
 def test_parameters_that_do_not_fit(tmp_path, converted):

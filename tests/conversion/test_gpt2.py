@@ -1,7 +1,7 @@
 """GPT-2: its tokenizer, and the way back to its files; test_stock_checkpoints.py has its logits."""
 
 import pytest
-from transformers import AutoTokenizer, GPT2Config, GPT2Tokenizer
+from transformers import AutoTokenizer, GPT2Tokenizer
 
 from hf_gpt import GPTForSequenceClassification, GPTTokenizer
 from hf_gpt.loading import open_source
@@ -48,8 +48,6 @@ def test_tokenizer(stock, tmp_path):
     pair = [first, *theirs("a cat").input_ids, first + 1, *theirs("a dog").input_ids, first + 2]
     assert again("a cat", "a dog").input_ids == ours("a cat", "a dog").input_ids == pair
     assert again("a", "").input_ids == [first, *theirs("a").input_ids, first + 1, first + 2]
-    batch = again(["a cat", "a"], ["", "a dog"], padding=True)
-    assert batch["input_ids"][0][:3] == again("a cat", "").input_ids[:3]
 
 
 def test_given_words(stock):
@@ -77,8 +75,3 @@ def test_converted_and_back(stock, tmp_path, converted):
     converted(tmp_path / "ours", tmp_path / "stock", "--head", "causal-lm", "--to", "gpt2")
     for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
         assert (tmp_path / "stock" / name).read_bytes() == (stock / name).read_bytes(), name
-    theirs, found = (GPT2Config.from_pretrained(name).to_dict() for name in (stock, tmp_path / "stock"))
-    assert {name for name in theirs if found[name] != theirs[name]} <= {"_name_or_path", "transformers_version"}
-    again = AutoTokenizer.from_pretrained(tmp_path / "stock")
-    assert type(again) is GPT2Tokenizer
-    assert again(TEXTS).input_ids == AutoTokenizer.from_pretrained(stock)(TEXTS).input_ids

@@ -167,12 +167,8 @@ def test_positions_of_the_batch_encoding(task_tokenizer):
     assert batch["offset_mapping"][0].tolist() == [[0, 0], [0, 3], [3, 4], [4, 7], [0, 0]]
     texts[0], task_tokenizer.task_template = "changed", False
     assert encoded.char_to_token(3) == 2
-    assert encoded.char_to_token(3, sequence_index=1) == 6
     assert encoded.char_to_token(1, sequence_index=1) is None
-    assert tuple(encoded.token_to_chars(3)) == (4, 7)
-    assert encoded.token_to_chars(0) is None
     assert tuple(encoded.word_to_chars(1, sequence_index=1)) == (3, 6)
-    assert encoded.char_to_word(5) == 2
     assert encoded[0].ids == encoded["input_ids"]
     for clone in (copy.copy, *CLONES):
         assert clone(again)[0].offsets == encoded[0].offsets
