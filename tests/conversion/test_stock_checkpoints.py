@@ -1,14 +1,23 @@
-"""`from_pretrained` on checkpoints of transformers' own `openai-gpt` and `gpt2`: weights, outputs, configuration."""
+"""Checkpoints of transformers' own `openai-gpt` and `gpt2`: weights, outputs, configuration, tokenizers."""
 
 import json
 
 import pytest
 import torch
 import transformers
-from transformers import AutoConfig, GPT2Config, OpenAIGPTConfig, OpenAIGPTLMHeadModel, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2Tokenizer,
+    OpenAIGPTConfig,
+    OpenAIGPTLMHeadModel,
+    PreTrainedModel,
+)
 
 from hf_gpt import GPTConfig, GPTTokenizer
 from hf_gpt.conversion.tokenizers import release_tokenizer
+from hf_gpt.loading import open_source
 from hf_gpt.model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
 
 from ..support.stock_models import ROWS, save_old_bin, stock_model, write_vocabulary
@@ -126,3 +135,64 @@ def test_tokenizer_of_a_stock_folder(as_tokenizer, tmp_path):
     text = "The path, the other\n\npath isn't there."
     assert tokenizer(text).input_ids == expected(text).input_ids
     assert tokenizer.get_vocab() == expected.get_vocab()
+
+
+TEXTS = [
+    "The cat  didn't sit.\n\n\tHe said: \u201cNo\u201d \u2014 d\u00e9j\u00e0 vu, \u65e5\u672c.",
+    " two",
+    "x <|endoftext|> _start_ y",
+]
+
+
+def test_tokenizer_of_gpt2(stock_gpt2, tmp_path):
+    theirs = AutoTokenizer.from_pretrained(stock_gpt2)
+    ours = open_source(stock_gpt2).tokenizer()
+    assert type(theirs) is GPT2Tokenizer
+    assert type(ours) is GPTTokenizer
+    assert ours.byte_level
+    for text in TEXTS:
+        encoded, expected = (
+            tokenizer(text, return_offsets_mapping=True, split_special_tokens=True) for tokenizer in (ours, theirs)
+        )
+        assert encoded == expected
+        assert encoded.word_ids() == expected.word_ids()
+        assert ours.decode(encoded["input_ids"]) == text
+    first = len(theirs)
+    specials = [ours.bos_token_id, ours.sep_token_id, ours.cls_token_id, ours.pad_token_id]
+    assert specials == [first, first + 1, first + 2, first + 3]
+    assert ours.eos_token_id == first - 1
+    ours.task_template = True
+    ours.save_pretrained(tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(again) is GPTTokenizer
+    assert again.get_vocab() == ours.get_vocab()
+    pair = [first, *theirs("a cat").input_ids, first + 1, *theirs("a dog").input_ids, first + 2]
+    assert again("a cat", "a dog").input_ids == ours("a cat", "a dog").input_ids == pair
+    assert again("a", "").input_ids == [first, *theirs("a").input_ids, first + 1, first + 2]
+
+
+def test_words_given_to_the_tokenizer_of_gpt2(stock_gpt2):
+    """All but the first get the space that they have in a text; offsets are those within the words."""
+    ours = GPTTokenizer.from_pretrained(stock_gpt2)
+    words = ["He", "didn't", "", "go"]
+    encoded = ours(words, is_split_into_words=True, return_offsets_mapping=True)
+    assert encoded["input_ids"] == ours("He didn't  go").input_ids
+    for word, (start, end), token in zip(encoded.word_ids(), encoded["offset_mapping"], encoded.tokens(), strict=True):
+        assert words[word][start:end] == token.removeprefix("\u0120")
+    batch = ours([words, ["He"]], is_split_into_words=True, padding=True, return_tensors="pt")
+    assert batch["input_ids"].shape == (2, len(encoded["input_ids"]))
+
+
+def test_gpt2_converted_and_back(stock_gpt2, tmp_path, converted):
+    printed = converted(stock_gpt2, tmp_path / "ours", "--head", "sequence-classification")
+    assert "Newly initialized: rows of _start_, _delimiter_, _classify_, <pad>" in printed
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert type(tokenizer) is GPTTokenizer
+    assert tokenizer.task_template
+    assert open_source(stock_gpt2).new_rows == ", with new rows of _start_, _delimiter_, _classify_, <pad>"
+    assert open_source(tmp_path / "ours").new_rows == ""
+    model = GPTForSequenceClassification.from_pretrained(tmp_path / "ours")
+    assert model.config.untrained_token_ids == [tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id]
+    converted(tmp_path / "ours", tmp_path / "stock", "--head", "causal-lm", "--to", "gpt2")
+    for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
+        assert (tmp_path / "stock" / name).read_bytes() == (stock_gpt2 / name).read_bytes(), name

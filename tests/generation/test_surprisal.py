@@ -15,20 +15,12 @@ from hf_gpt.generation.scoring import beginning_ids
 from hf_gpt.generation.surprisal import render_page, word_surprisals
 
 from ..support.runs import REPOSITORY
-from ..support.stock_models import save_gpt2
 
 # Words of several tokens, quotation marks, what ftfy and the clean-up change, and white space of all kinds.
 TEXT = "\n\"She didn't go,\"  he said;\tthe café's door was open.\n\nThey ran \u2014 Tom\u2019s dog, too\u2026 \n"
 WORDS = ['"She', "didn't", 'go,"', "he", "said;", "the", "café's", "door", "was", "open.", "They", "ran", "\u2014"]
 WORDS += ["Tom\u2019s", "dog,", "too\u2026"]
 SIZES = [2, 2, 3, 1, 2, 1, None, 1, 1, 2, 2, 1, 1, 2, 2, None]
-
-
-@pytest.fixture(scope="module")
-def gpt2(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gpt2")
-    save_gpt2(folder)
-    return GPTForCausalLM.from_pretrained(folder).eval(), GPTTokenizer.from_pretrained(folder)
 
 
 @torch.no_grad()
@@ -97,9 +89,10 @@ def test_long_texts_have_the_context_that_was_asked_for(loaded):
         assert rows[at]["surprisal"] == pytest.approx(-found[-2, ids[at]].item() * math.log(2), abs=1e-4)
 
 
-def test_the_end_of_a_word_is_charged_to_it(gpt2, loaded):
+def test_the_end_of_a_word_is_charged_to_it(stock_gpt2, loaded):
     """By hand: all words but the first begin with white space, whose mass each hands to the one before it."""
-    (model, tokenizer), text = gpt2, "The door was open."
+    model, tokenizer = (kind.from_pretrained(stock_gpt2) for kind in (GPTForCausalLM, GPTTokenizer))
+    text = "The door was open."
     plain, own = (word_surprisals(model, tokenizer, [("a", text)], end_of_word=each) for each in (False, True))
     ids = [*beginning_ids(tokenizer, "paragraph"), *tokenizer(text)["input_ids"]]
     white = [each for each in range(len(tokenizer)) if tokenizer.decode([each])[:1].isspace()]
