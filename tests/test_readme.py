@@ -103,12 +103,9 @@ def write_files(folder: Path, converted) -> None:
     articles = [f'{number},"It rained on day {number}. Then it stopped.",rain {number}' for number in range(30)]
     write(folder, {"rows.csv": "\n".join(["id,article,summary", *articles]) + "\n"})
     write(folder / "FOLDER", FORMATS["rocstories"][0])
-    tokenizer = AutoTokenizer.from_pretrained(GPT_MINI)
-    ids = {"start_token_id": 8000, "delimiter_token_id": 8001, "classify_token_id": 8002, "pad_token_id": 8003}
-    config = GPTConfig(vocab_size=8004, n_positions=128, n_embd=64, n_layer=2, n_head=1, bos_token_id=8000, **ids)
-    config.untrained_token_ids = [8000, 8001, 8002]
+    config = GPTConfig.from_pretrained(GPT_MINI, n_positions=128, n_embd=64, n_inner=None, n_layer=2, n_head=1)
     GPTForCausalLM(config).save_pretrained(folder / "own")
-    tokenizer.save_pretrained(folder / "own")
+    AutoTokenizer.from_pretrained(GPT_MINI).save_pretrained(folder / "own")
     converted(folder / "own", folder / "finetune-transformer-lm" / "model", "--to", "tf-release")
 
 

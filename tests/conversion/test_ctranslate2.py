@@ -5,9 +5,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from hf_gpt import GPTForCausalLM, GPTForSequenceClassification
+from hf_gpt import GPTConfig, GPTForCausalLM, GPTForSequenceClassification
 
-from ..support.tiny import build_model
+from ..support.tiny import with_large_weights
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 GPT2 = {"norm_first": True, "final_norm": True}
@@ -16,13 +16,11 @@ GPT2 = {"norm_first": True, "final_norm": True}
 def save(folder, tiny_checkpoint, model_class=GPTForCausalLM, **settings):
     """A model with the tiny tokenizer's special tokens, and that tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
-    first = len(tokenizer) - 4
-    names = ("start_token_id", "delimiter_token_id", "classify_token_id", "pad_token_id")
-    ids = {name: first + index for index, name in enumerate(names)} | {"bos_token_id": first}
-    model = build_model(model_class, vocab_size=first + 4, untrained_token_ids=[first + 2], **ids, **settings)
+    config = GPTConfig.from_pretrained(tiny_checkpoint, untrained_token_ids=[tokenizer.cls_token_id], **settings)
+    model = with_large_weights(model_class(config), 0)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return model.eval(), tokenizer
+    return model, tokenizer
 
 
 def logits_of(folder, ids):
