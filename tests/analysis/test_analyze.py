@@ -60,7 +60,6 @@ FILES |= {"three.csv": f"{FILES['rows.csv']}Six.,c\n", "none.csv": "text,label\n
         ("importance", ("--choices", "a", "--text", "b"), "--choices takes two or more, and one --text"),
         ("probe", ("--tasks", "tense"), "--tasks are those of a treebank"),
         ("probe", ("--file", "rows.txt"), "no text has a label"),
-        ("agreement", ("--text", "a"), "there is no flag --text"),
         ("agreement", ("--file", "no.tsv"), "No such file"),
         ("neurons", ("--file", "rows.txt"), "two labels or more"),
         ("neurons", ("--file", "three.csv"), "not by 3 classes"),

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from hf_gpt import GPTConfig, GPTForCausalLM, GPTForSequenceClassification
+from hf_gpt import GPTConfig, GPTForCausalLM
 
 from ..support.tiny import with_large_weights
 
@@ -13,11 +13,11 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 GPT2 = {"norm_first": True, "final_norm": True}
 
 
-def save(folder, tiny_checkpoint, model_class=GPTForCausalLM, **settings):
+def save(folder, tiny_checkpoint, **settings):
     """A model with the tiny tokenizer's special tokens, and that tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
     config = GPTConfig.from_pretrained(tiny_checkpoint, untrained_token_ids=[tokenizer.cls_token_id], **settings)
-    model = with_large_weights(model_class(config), 0)
+    model = with_large_weights(GPTForCausalLM(config), 0)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return model, tokenizer
@@ -54,12 +54,3 @@ def test_fewer_bits(converted, tiny_checkpoint, tmp_path):
         converted(tmp_path / "model", tmp_path / kind, "--to", "ctranslate2", "--quantization", kind)
         sizes.append((tmp_path / kind / "model.bin").stat().st_size)
     assert sizes[1] < 0.5 * sizes[0]
-
-
-WRONG = {"--to ctranslate2": "--head causal-lm", "--quantization int8": "--to ctranslate2"}
-
-
-@pytest.mark.parametrize(("flags", "message"), WRONG.items())
-def test_what_it_does_not_hold(converted, tiny_checkpoint, tmp_path, flags, message):
-    save(tmp_path / "model", tiny_checkpoint, GPTForSequenceClassification)
-    assert message in converted(tmp_path / "model", tmp_path / "served", *flags.split(), status=2)
