@@ -1,4 +1,4 @@
-"""Every page and figure in grey: the larger a number, the darker its place."""
+"""Every page in grey: the larger a number, the darker its place."""
 
 import re
 from itertools import pairwise
@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hf_gpt.analysis.figures import grid_figure, heads_figure, words_figure, write_coloured, write_page
+from hf_gpt.analysis.figures import write_coloured, write_page
 from hf_gpt.files import write_text
 from hf_gpt.generation.surprisal import render_page
 
@@ -33,15 +33,6 @@ def css(text: str) -> np.ndarray:
     """A colour as a browser computes it."""
     red, green, blue, *alpha = map(float, re.findall(r"[\d.]+", text))
     return np.array([red / 255, green / 255, blue / 255, *(alpha or [1.0])])
-
-
-def test_figures():
-    """A grid has its scale next to it, where more is lighter; where words stand in it, more is darker."""
-    plain, heads = grid_figure(LADDER[None], "a", "b", "c"), heads_figure(LADDER[None, None, None], "a")
-    words = words_figure(LADDER[None], [WORDS], WORDS, "a")
-    for figure, way in ((plain, -1), (heads, 1), (words, 1)):
-        image = figure.axes[0].images[0]
-        check_darkening(image.to_rgba(image.get_array()).reshape(-1, 4)[::way])
 
 
 def write(kind: str, folder) -> str:
