@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from hf_gpt import GPTForCausalLM
 from hf_gpt.analysis.patch import PARTS, patch_effects, preferences
 
 CLEAN, CORRUPTED, ANSWERS, CHANGED = [3, 1, 4, 1, 5, 9], [3, 1, 2, 1, 5, 9], [7, 8], 2
@@ -21,10 +22,11 @@ def test_patch_effects(model):
         np.testing.assert_allclose(effects[part][:, :CHANGED], 0, atol=1e-4)
         np.testing.assert_allclose(effects[part][-1, :-1], 0, atol=1e-4)
 
-    if model.config.norm_first:
-        return
-    # The feed-forward layer of the last block, by hand.
-    block, found = model.transformer.h[-1], []
+
+@torch.no_grad()
+def test_the_last_feed_forward_layer_by_hand(tiny_model):
+    model, found = tiny_model(GPTForCausalLM), []
+    block, effects = model.transformer.h[-1], patch_effects(model, CLEAN, CORRUPTED, ANSWERS)
     hook = block.mlp.register_forward_hook(lambda module, args, output: found.append((args[0], output)))
     clean, corrupted = (preferences(model, torch.tensor([ids]), ANSWERS)[0] for ids in (CLEAN, CORRUPTED))
     hook.remove()

@@ -263,6 +263,7 @@ def test_a_crafted_file_is_refused_at_once(number, tmp_path):
         read(tmp_path / name)
 
 
+# A tensor, and the commands that open its file.
 NAME = "h.1.mlp.c_fc.weight"
 COMMANDS = {
     "score": "score --text She",
@@ -301,7 +302,7 @@ CASES = [*((command, "nan") for command in COMMANDS), *((command, "int8") for co
 
 
 @pytest.mark.parametrize(("command", "kind"), CASES)
-def test_every_command_refuses_them(hf_gpt, corrupted, tmp_path, command, kind):
+def test_every_command_refuses_weights_that_are_no_numbers(hf_gpt, corrupted, tmp_path, command, kind):
     (tmp_path / "texts.txt").write_text("She opened the door.\n" * 30)
     words = {"OUT": tmp_path / "out", "FILE": tmp_path / "texts.txt", "MODEL": corrupted(kind)}
     flags = COMMANDS[command] + ("" if "MODEL" in COMMANDS[command] else " --model_name_or_path MODEL")
