@@ -32,6 +32,7 @@ from transformers import set_seed  # noqa: E402
 import hf_gpt.__main__ as entry  # noqa: E402
 
 from .support.runs import finetune, save_tiny_model  # noqa: E402
+from .support.stock_models import save_gpt2  # noqa: E402
 from .support.tiny import build_config, build_model  # noqa: E402
 
 # Tiny models gain nothing from threads, and parallel test processes lose by them.
@@ -65,6 +66,14 @@ def tiny_model():
 def tiny_checkpoint(tmp_path_factory) -> Path:
     """Folder of a random language model of width 32 with the tokenizer of gpt-mini; tests only read it."""
     return save_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
+
+
+@pytest.fixture(scope="session")
+def stock_gpt2(tmp_path_factory) -> Path:
+    """Folder of a small stock `gpt2` with its tokenizer; tests only read it."""
+    folder = tmp_path_factory.mktemp("gpt2") / "stock"
+    save_gpt2(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

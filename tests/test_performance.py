@@ -34,13 +34,6 @@ def setting():
     return torch.backends.mkldnn.matmul.fp32_precision
 
 
-def test_setting():
-    for enabled in (True, False, None):
-        chosen = use_fast_float32(enabled)
-        assert chosen == enabled or enabled is None
-        assert setting() == ("bf16" if chosen else "none")
-
-
 def test_products_of_bfloat16_are_not_taken(monkeypatch):
     """As on processors with AMX: however fast it is, it is not float32."""
     plain = nn.functional.linear

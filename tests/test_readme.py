@@ -4,6 +4,7 @@ import functools
 import itertools
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -21,7 +22,11 @@ import tasks
 from packaging.requirements import Requirement
 from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 
+from hf_gpt import GPT_MINI, GPTConfig, GPTForCausalLM
+
 from .bounds import lowest
+from .support.formats import FORMATS
+from .support.task_files import write
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
@@ -79,6 +84,48 @@ def test_commands_of_the_pages_have_these_flags_and_write_into_the_ignored_folde
         folders = re.findall(r"--output_dir (\S+)", line)
         assert all(folder.startswith("outputs/") or folder.isupper() for folder in folders), line
     assert "outputs/" in (REPOSITORY / ".gitignore").read_text().splitlines()
+
+
+def write_files(folder: Path, converted) -> None:
+    """What the pages suppose that a reader has: tables, books, the Story Cloze files, and OpenAI's folder."""
+    chance = random.Random(0)
+    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(9000)]
+    for book in range(6):
+        text = "\n".join(" ".join(chance.choices(words, k=40)) + "." for _ in range(60))
+        write(folder / "books", {f"{book}.txt": text})
+    messages = [("My bill is wrong again.", "billing"), ("The app crashes at start.", "technical")] * 20
+    rows = [f"{number},{text[:-1]} {number}.,{team}" for number, (text, team) in enumerate(messages)]
+    write(folder, {"tickets.csv": "\n".join(["id,message,team", *rows]) + "\n"})
+    new = [f"{row},It rained." for row in rows[:5]]
+    write(folder, {"new.csv": "\n".join(["id,message,team,article", *new]) + "\n"})
+    write(folder, {"reviews.csv": "id,text,label\n1,A good film.,1\n2,A bad one.,0\n"})
+    articles = [f'{number},"It rained on day {number}. Then it stopped.",rain {number}' for number in range(30)]
+    write(folder, {"rows.csv": "\n".join(["id,article,summary", *articles]) + "\n"})
+    write(folder / "FOLDER", FORMATS["rocstories"][0])
+    config = GPTConfig.from_pretrained(GPT_MINI, n_positions=128, n_embd=64, n_inner=None, n_layer=2, n_head=1)
+    GPTForCausalLM(config).save_pretrained(folder / "own")
+    AutoTokenizer.from_pretrained(GPT_MINI).save_pretrained(folder / "own")
+    converted(folder / "own", folder / "finetune-transformer-lm" / "model", "--to", "tf-release")
+
+
+@pytest.mark.slow
+def test_commands_run_as_printed(hf_gpt, converted, tmp_path, monkeypatch, own_datasets_cache):
+    """One after the other, each once; pages that make what another one reads come first."""
+    write_files(tmp_path, converted)
+    monkeypatch.chdir(tmp_path)
+    first = ("docs/conversion.md", "docs/quickstart.md", "README.md")
+    printed = sorted(LINES, key=lambda each: (*(each[0] != name for name in first), each[0]))
+    commands = {line: name for name, line in printed if line.startswith("hf-gpt ")}
+    assert len(commands) >= 15
+    for line, name in commands.items():
+        words = shlex.split(line, comments=True)[1:]
+        folder = tmp_path / words[words.index("--output_dir") + 1] if "--output_dir" in words else None
+        if folder and folder.exists():  # another page has trained the same in other words
+            words += ["--overwrite_output_dir"]
+        status, shown, errors = hf_gpt(*words)
+        assert status == 0, f"{name}: {line}\n{shown[-2000:]}{errors[-2000:]}"
+    assert json.loads((tmp_path / "outputs" / "questions" / "metrics.json").read_text())["metrics"]["test"]
+    assert len((tmp_path / "outputs" / "new" / "predictions.tsv").read_text().splitlines()) == 6
 
 
 @pytest.fixture(scope="module")

@@ -69,20 +69,6 @@ OVERRIDDEN = {
     "transformers.Trainer._save_rng_state": "all processes have written before trainer_state.json says so",
 }
 
-# Modules of transformers that its documentation does not show, or calls internal.
-VOLATILE = {
-    "transformers.dynamic_module_utils": "which files a model's code consists of",
-    "transformers.initialization": "new weights without touching loaded ones",
-    "transformers.masking_utils": "create_causal_mask with our own and_mask_function",
-    "transformers.modeling_layers": "gradient checkpointing of blocks",
-    "transformers.models.auto.tokenization_auto": "a tokenizer's settings before the tokenizer is loaded",
-    "transformers.utils.generic": "merge_with_config_defaults: arguments of forward with the configuration's defaults",
-    "transformers.utils.output_capturing": "hidden states and attentions, recorded as by transformers' own models",
-}
-PUBLIC = ["utils", "integrations", "models", "models.auto", "trainer", "trainer_utils"]
-PUBLIC += ["trainer_callback", "modeling_utils", "modeling_outputs", "configuration_utils"]
-PUBLIC += ["tokenization_utils_base", "tokenization_utils_tokenizers"]
-
 
 def is_private(name: str) -> bool:
     # The exceptions are named tuples' public interface.
@@ -137,12 +123,3 @@ def test_all_names_that_are_overridden_are_listed():
             above = [base for base in ours.__mro__[1:] if not base.__module__.startswith("hf_gpt")]
             if any(name in vars(base) for base in above):
                 assert any((name, id(base)) in listed for base in above), f"{ours.__qualname__}.{name}"
-
-
-def test_all_volatile_modules_are_listed():
-    imports = [node for node in nodes() if isinstance(node, ast.ImportFrom) and node.level == 0]
-    used = {node.module for node in imports if (node.module or "").startswith("transformers.")}
-    modules = ("initialization", "core_model_loading", "masking_utils")
-    from_top = [alias.name for node in imports if node.module == "transformers" for alias in node.names]
-    used |= {f"transformers.{name}" for name in from_top if name in modules}
-    assert used - {f"transformers.{name}" for name in PUBLIC} == VOLATILE.keys()

@@ -5,7 +5,6 @@ import re
 import nbformat
 import pytest
 import walkthroughs
-from nbformat import v4
 
 PAGES = sorted(walkthroughs.PAGES.glob("*.md"))
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -24,19 +23,6 @@ def test_pictures_exist_and_every_block_printed_or_drew_or_defined(page):
     assert len(walkthroughs.BLOCK.findall(text)) == len(re.findall(r"^```(?:python|bash)$", text, re.MULTILINE)) >= 4
     for picture in re.findall(r"\(images/(.*?)\)", text):
         assert (walkthroughs.PAGES / "images" / picture).read_bytes().startswith(b"\x89PNG")
-
-
-def test_outputs_are_filled_in_and_become_cells(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = "# T\n\n```python\nx = 2\n```\n\nThen\n\n```python\nprint(x + 1)\n```\n```text\nold\n```\n"
-    page += "\n```bash\necho hi\n```\n"
-    filled = walkthroughs.filled_in(page)
-    assert filled == page.replace("old", "3") + "```text\nhi\n```\n"
-    assert walkthroughs.filled_in(filled) == filled
-    cells = walkthroughs.notebook(filled).cells
-    sources = [cell.source for cell in cells if cell.cell_type == "code"]
-    assert sources[1:] == ["x = 2", "print(x + 1)", "%%bash\necho hi"]
-    assert cells[-1].outputs == [v4.new_output("stream", name="stdout", text="hi\n")]
 
 
 @pytest.mark.slow

@@ -4,10 +4,7 @@ import json
 
 import numpy as np
 import pytest
-import torch
 
-from hf_gpt import GPTForCausalLM
-from hf_gpt.analysis import with_random_weights
 from hf_gpt.analysis.agreement import CONDITIONS, MinimalPair, accuracies, agreement_pairs, read_sets
 
 ROW = {"sentence_good": "She was here.", "sentence_bad": "She were here.", "linguistics_term": "verbs", "UID": "x"}
@@ -30,12 +27,10 @@ def test_made_pairs_follow_their_rule():
     assert sum(pair.phenomenon.startswith("simple") for pair in agreement_pairs(600)) == 2 * 2 * 16 * 16
 
 
-def test_wilsons_interval_and_ties():
+def test_ties_are_not_right():
     scores = np.array([[1.0, 0], [1, 0], [1, 0], [0, 1], [1, 1]])
     (found,) = accuracies([MinimalPair("a", "b", "verbs")] * 5, {"it": scores})
     assert (found["name"], found["pairs"], found["accuracy"], found["ties"]) == ("verbs", 5, 0.6, 1)
-    # (p + z^2 / 2n -+ z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n), by hand
-    assert (found["low"], found["high"]) == pytest.approx((0.2307, 0.8824), abs=1e-4)
 
 
 def test_sets_of_files_and_folders(tmp_path):
@@ -47,13 +42,6 @@ def test_sets_of_files_and_folders(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"empty: no \.jsonl file is in the folder"):
         read_sets(tmp_path / "empty")
-
-
-def test_random_weights_are_those_of_the_seed(tiny_checkpoint):
-    model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
-    control, again = (with_random_weights(model, seed=1).state_dict() for _ in range(2))
-    assert all(torch.equal(value, again[name]) for name, value in control.items())
-    assert not torch.equal(control["transformer.embed_tokens.weight"], model.transformer.embed_tokens.weight)
 
 
 def test_agreement_by_command(analyzed, hf_gpt, tiny_checkpoint, tmp_path):

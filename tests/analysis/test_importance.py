@@ -4,22 +4,18 @@ import copy
 
 import pytest
 import torch
-from scipy.stats import spearmanr
 from transformers import AutoTokenizer
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.analysis import SENTENCES, read_examples
 from hf_gpt.analysis.importance import (
     METHODS,
     Passage,
     class_score,
     faithfulness,
     next_ids_score,
-    next_word_score,
     perturbation,
     word_scores,
 )
-from hf_gpt.loading import open_source
 from hf_gpt.trees.token_tree import TokenTree
 
 from ..support.tiny import CLASSIFY, DELIMITER, START, build_model
@@ -77,25 +73,12 @@ def test_perturbation_ranks_the_words_of_a_sum_by_the_size_of_their_weights():
     found = perturbation(toy, variance, steps=2000)
     expected = (0.1 * variance / (2 * width * weights.pow(2))).sqrt()
     torch.testing.assert_close(torch.tensor(found["sigma"]), expected, rtol=0.1, atol=0)
-    assert len(found["losses"]) == 2000
     assert found["losses"][-1] < found["losses"][0]
     order = torch.tensor(perturbation(toy, variance)["scores"]).argsort().tolist()  # by the defaults
     assert (order[0], set(order[1:3]), set(order[3:])) == (2, {0, 4}, {1, 3})
     # Tokens of one word share its noise.
     found = perturbation(Toy(lambda x: x[:, 3], torch.randn(4, 8), [[0, 1], [2, 3]]), 8, **QUICK)
     assert found["sigma"][1] < found["sigma"][0]
-
-
-@pytest.mark.slow
-def test_seeds_agree():
-    """On gpt-mini, by rank correlation, at the defaults."""
-    source = open_source("gpt-mini")
-    model, tokenizer = source.model(GPTForCausalLM), source.tokenizer()
-    for example in read_examples(SENTENCES)[:4]:
-        score, _ = next_word_score(model, tokenizer, example.text)
-        runs = [word_scores(score, "perturbation", seed=seed) for seed in (0, 1)]
-        assert all(more["learnt"] for _, more in runs)
-        assert spearmanr(runs[0][0], runs[1][0]).statistic >= 0.8, example.text
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from hf_gpt import GPTForCausalLM
 from hf_gpt.analysis.patch import PARTS, patch_effects, preferences
 
 CLEAN, CORRUPTED, ANSWERS, CHANGED = [3, 1, 4, 1, 5, 9], [3, 1, 2, 1, 5, 9], [7, 8], 2
@@ -21,23 +22,18 @@ def test_patch_effects(model):
         np.testing.assert_allclose(effects[part][:, :CHANGED], 0, atol=1e-4)
         np.testing.assert_allclose(effects[part][-1, :-1], 0, atol=1e-4)
 
-    # The feed-forward layer of the last block, by hand.
-    gpt2, block, found = model.config.norm_first, model.transformer.h[-1], []
+
+@torch.no_grad()
+def test_the_last_feed_forward_layer_by_hand(tiny_model):
+    model, found = tiny_model(GPTForCausalLM), []
+    block, effects = model.transformer.h[-1], patch_effects(model, CLEAN, CORRUPTED, ANSWERS)
     hook = block.mlp.register_forward_hook(lambda module, args, output: found.append((args[0], output)))
     clean, corrupted = (preferences(model, torch.tensor([ids]), ANSWERS)[0] for ids in (CLEAN, CORRUPTED))
     hook.remove()
     (_, added), (inputs, own) = found
     states = model.transformer(torch.tensor([CORRUPTED]), output_hidden_states=True).hidden_states
-    if gpt2:
-        whole = []
-        hook = block.register_forward_hook(lambda module, args, output: whole.append(output))
-        model(torch.tensor([CORRUPTED]))
-        hook.remove()
-        last = model.transformer.ln_f(whole[0] - own + added)[0, -1]
-    else:
-        last = block.ln_2(inputs + added)[0, -1]
-        assert torch.allclose(block.ln_2(inputs + own), states[-1], atol=1e-5)
-    logits = model.token_logits(last[None])[0]
+    assert torch.allclose(block.ln_2(inputs + own), states[-1], atol=1e-5)
+    logits = model.token_logits(block.ln_2(inputs + added)[0, -1:])[0]
     by_hand = (float(logits[ANSWERS[0]] - logits[ANSWERS[1]]) - corrupted) / (clean - corrupted)
     assert effects["mlp"][-1, -1] == pytest.approx(by_hand, abs=1e-3)
 

@@ -2,21 +2,13 @@
 
 import numpy as np
 import pytest
-from sklearn.decomposition import PCA
 
-from hf_gpt.analysis.project import analogy, nearest, projected, token_id
+from hf_gpt.analysis.project import analogy, nearest, token_id
 from hf_gpt.loading import open_source
 
 from ..support.browser import opened
-from ..support.stock_models import save_gpt2
 
 TEXTS = ["She opened the door.", "He closed the door.", "The night was cold."]
-
-
-def test_points_are_sklearns():
-    vectors = np.random.default_rng(0).normal(size=(40, 6))
-    np.testing.assert_allclose(projected(vectors), PCA(2).fit_transform(vectors))
-    assert projected(vectors[:9], "tsne").shape == (9, 2)
 
 
 def test_neighbours_and_analogies_that_are_known():
@@ -28,9 +20,8 @@ def test_neighbours_and_analogies_that_are_known():
     assert len(nearest(vectors, vectors[4], count=9, without=[4])) == 4
 
 
-def test_words_that_are_one_token(tiny_checkpoint, tmp_path):
-    save_gpt2(tmp_path)
-    for folder, word in ((tiny_checkpoint, "Door"), (tmp_path, "the")):
+def test_words_that_are_one_token(tiny_checkpoint, stock_gpt2):
+    for folder, word in ((tiny_checkpoint, "Door"), (stock_gpt2, "the")):
         tokenizer = open_source(str(folder)).tokenizer()
         assert [token_id(tokenizer, word)] == tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
     with pytest.raises(ValueError, match="'doorkeepers' is not one token"):

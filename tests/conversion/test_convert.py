@@ -195,6 +195,7 @@ REFUSED = [
     ("openai-gpt", "is_causal=False", GPTForCausalLM, {"is_causal": False}),
     ("openai-gpt", "no head token", HEADS["token-classification"], {}),
     ("tf-release", "--head causal-lm", GPTForMultipleChoice, {}),
+    ("ctranslate2", "--head causal-lm", GPTForMultipleChoice, {}),
     ("openai-gpt", "no bias", GPTForSequenceClassification, {}),
     ("openai-gpt", "head_layers", GPTForMultipleChoice, {"head_layers": "mix"}),
     ("tf-release", "--head language-model", GPTForCausalLM, {}),
@@ -287,6 +288,7 @@ def test_damaged_checkpoints(name, tmp_path, converted):
         (MINI, ("--n_head", 4, *PLAIN), "--n_head: "),
         (MINI, ("--n_positions", 4, *PLAIN), "--n_positions: "),
         (MINI, ("--to", "gpt2"), "norm_first=True"),
+        (MINI, ("--quantization", "int8"), "--to ctranslate2"),
     ],
 )
 def test_wrong_arguments(source, flags, message, tmp_path, converted):

@@ -1,14 +1,23 @@
-"""`from_pretrained` on checkpoints of transformers' own `openai-gpt` and `gpt2`: weights, outputs, configuration."""
+"""Checkpoints of transformers' own `openai-gpt` and `gpt2`: weights, outputs, configuration, tokenizers."""
 
 import json
 
 import pytest
 import torch
 import transformers
-from transformers import AutoConfig, GPT2Config, OpenAIGPTConfig, OpenAIGPTLMHeadModel, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2Tokenizer,
+    OpenAIGPTConfig,
+    OpenAIGPTLMHeadModel,
+    PreTrainedModel,
+)
 
 from hf_gpt import GPTConfig, GPTTokenizer
 from hf_gpt.conversion.tokenizers import release_tokenizer
+from hf_gpt.loading import open_source
 from hf_gpt.model.modeling_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
 
 from ..support.stock_models import ROWS, save_old_bin, stock_model, write_vocabulary
@@ -87,34 +96,17 @@ def test_special_tokens(tmp_path):
     assert not rows[ROWS + 3].any()
 
 
-LABELS = {0: "no", 1: "yes"}
-SMALL = {"n_embd": 32, "n_head": 2, "id2label": LABELS}
-STOCK = [
-    OpenAIGPTConfig(**SMALL, n_layer=3, afn="silu", attn_pdrop=0.3, summary_first_dropout=0.2),
-    GPT2Config(**SMALL, n_inner=64),
-]
-CONFIGURATIONS = [
-    {"n_layer": 3, "n_positions": 512, "vocab_size": 40482, "start_token_id": 40478, "pad_token_id": 40481}
-    | {"afn": "swish", "attn_pdrop": 0.3, "clf_pdrop": 0.2, "norm_first": False, "final_norm": False},
-    {"vocab_size": 50261, "n_positions": 1024, "n_inner": 64, "afn": "gelu", "norm_first": True, "final_norm": True}
-    | {"start_token_id": 50257, "classify_token_id": 50259, "bos_token_id": 50257, "eos_token_id": 50256}
-    | {"untrained_token_ids": [50257, 50258, 50259]},
-]
-
-
-@pytest.mark.parametrize(("stock", "expected"), [*zip(STOCK, CONFIGURATIONS, strict=True)], ids=["openai-gpt", "gpt2"])
-def test_configuration(stock, expected, tmp_path, caplog):
-    stock.save_pretrained(tmp_path)
-    config, expected = GPTConfig.from_pretrained(tmp_path, lm_coef=0.25), expected | SMALL | {"lm_coef": 0.25}
-    assert {name: getattr(config, name) for name in expected} == expected
+def test_configuration(tmp_path, caplog):
+    """The publisher's oldest file names no model type; transformers' own Auto class still gives its own."""
+    OpenAIGPTConfig(n_layer=3, afn="silu", attn_pdrop=0.3, id2label={0: "no", 1: "yes"}).save_pretrained(tmp_path)
+    assert type(AutoConfig.from_pretrained(tmp_path)) is OpenAIGPTConfig
+    values = json.loads((tmp_path / "config.json").read_text()) | {"architectures": ["OpenAIGPTLMHeadModel"]}
+    del values["model_type"]
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    config = GPTConfig.from_pretrained(tmp_path, lm_coef=0.25)
+    assert (config.vocab_size, config.n_layer, config.afn, config.attn_pdrop) == (40482, 3, "swish", 0.3)
+    assert (config.id2label, config.lm_coef) == ({0: "no", 1: "yes"}, 0.25)
     assert not hasattr(config, "summary_type")
-    assert type(AutoConfig.from_pretrained(tmp_path)) is type(stock)
-    if stock is STOCK[0]:  # the publisher's oldest file names no model type
-        path = tmp_path / "config.json"
-        values = json.loads(path.read_text()) | {"architectures": ["OpenAIGPTLMHeadModel"], "n_ctx": 512}
-        del values["model_type"]
-        path.write_text(json.dumps(values))
-        assert GPTConfig.from_pretrained(tmp_path).vocab_size == 40482
     assert "You are using a model of type" not in caplog.text
 
 
@@ -133,14 +125,6 @@ def test_what_we_do_not_compute_is_refused(changes, message, tmp_path):
         GPTConfig.from_pretrained(tmp_path)
 
 
-def test_weights_that_the_files_cannot_hold(tmp_path):
-    stock_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path)
-    sizes = {"model_type": "openai-gpt", "n_embd": 4096, "n_head": 16, "n_layer": 4}
-    (tmp_path / "config.json").write_text(json.dumps(sizes))
-    with pytest.raises(ValueError, match="holds at most"):
-        GPTModel.from_pretrained(tmp_path)
-
-
 @pytest.mark.parametrize("as_tokenizer", [False, True], ids=["vocab.json", "tokenizer.json"])
 def test_tokenizer_of_a_stock_folder(as_tokenizer, tmp_path):
     write_vocabulary(tmp_path, "encoder_bpe_40000.json", "vocab_40000.bpe")
@@ -151,3 +135,64 @@ def test_tokenizer_of_a_stock_folder(as_tokenizer, tmp_path):
     text = "The path, the other\n\npath isn't there."
     assert tokenizer(text).input_ids == expected(text).input_ids
     assert tokenizer.get_vocab() == expected.get_vocab()
+
+
+TEXTS = [
+    "The cat  didn't sit.\n\n\tHe said: \u201cNo\u201d \u2014 d\u00e9j\u00e0 vu, \u65e5\u672c.",
+    " two",
+    "x <|endoftext|> _start_ y",
+]
+
+
+def test_tokenizer_of_gpt2(stock_gpt2, tmp_path):
+    theirs = AutoTokenizer.from_pretrained(stock_gpt2)
+    ours = open_source(stock_gpt2).tokenizer()
+    assert type(theirs) is GPT2Tokenizer
+    assert type(ours) is GPTTokenizer
+    assert ours.byte_level
+    for text in TEXTS:
+        encoded, expected = (
+            tokenizer(text, return_offsets_mapping=True, split_special_tokens=True) for tokenizer in (ours, theirs)
+        )
+        assert encoded == expected
+        assert encoded.word_ids() == expected.word_ids()
+        assert ours.decode(encoded["input_ids"]) == text
+    first = len(theirs)
+    specials = [ours.bos_token_id, ours.sep_token_id, ours.cls_token_id, ours.pad_token_id]
+    assert specials == [first, first + 1, first + 2, first + 3]
+    assert ours.eos_token_id == first - 1
+    ours.task_template = True
+    ours.save_pretrained(tmp_path)
+    again = AutoTokenizer.from_pretrained(tmp_path)
+    assert type(again) is GPTTokenizer
+    assert again.get_vocab() == ours.get_vocab()
+    pair = [first, *theirs("a cat").input_ids, first + 1, *theirs("a dog").input_ids, first + 2]
+    assert again("a cat", "a dog").input_ids == ours("a cat", "a dog").input_ids == pair
+    assert again("a", "").input_ids == [first, *theirs("a").input_ids, first + 1, first + 2]
+
+
+def test_words_given_to_the_tokenizer_of_gpt2(stock_gpt2):
+    """All but the first get the space that they have in a text; offsets are those within the words."""
+    ours = GPTTokenizer.from_pretrained(stock_gpt2)
+    words = ["He", "didn't", "", "go"]
+    encoded = ours(words, is_split_into_words=True, return_offsets_mapping=True)
+    assert encoded["input_ids"] == ours("He didn't  go").input_ids
+    for word, (start, end), token in zip(encoded.word_ids(), encoded["offset_mapping"], encoded.tokens(), strict=True):
+        assert words[word][start:end] == token.removeprefix("\u0120")
+    batch = ours([words, ["He"]], is_split_into_words=True, padding=True, return_tensors="pt")
+    assert batch["input_ids"].shape == (2, len(encoded["input_ids"]))
+
+
+def test_gpt2_converted_and_back(stock_gpt2, tmp_path, converted):
+    printed = converted(stock_gpt2, tmp_path / "ours", "--head", "sequence-classification")
+    assert "Newly initialized: rows of _start_, _delimiter_, _classify_, <pad>" in printed
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "ours")
+    assert type(tokenizer) is GPTTokenizer
+    assert tokenizer.task_template
+    assert open_source(stock_gpt2).new_rows == ", with new rows of _start_, _delimiter_, _classify_, <pad>"
+    assert open_source(tmp_path / "ours").new_rows == ""
+    model = GPTForSequenceClassification.from_pretrained(tmp_path / "ours")
+    assert model.config.untrained_token_ids == [tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id]
+    converted(tmp_path / "ours", tmp_path / "stock", "--head", "causal-lm", "--to", "gpt2")
+    for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
+        assert (tmp_path / "stock" / name).read_bytes() == (stock_gpt2 / name).read_bytes(), name

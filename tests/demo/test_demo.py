@@ -9,10 +9,9 @@ from transformers import AutoTokenizer
 
 from hf_gpt.demo import HEADS, Demo
 from hf_gpt.demo.page import build_app
-from hf_gpt.generation.strategies import strategies
+from hf_gpt.generation.strategies import continue_prompts, strategies
 
 PROMPT = "She opened the door and"
-NEEDS_GRADIO = 'needs pip install -e ".[demo]"'
 SETTINGS = (40, 0.9, 0.95, 1.0)
 SPECIAL = {
     "classifier": {"id2label": {0: "LOC", 1: "NUM", 2: "HUM"}},
@@ -61,12 +60,9 @@ def test_strategies_side_by_side(language_model):
     rows = language_model.generate(PROMPT, 6.0, 2.0, 3.0, *SETTINGS)
     assert [row[0] for row in rows] == list(map(str, strategies(2)))
     assert [row[5] for row in rows] == ["no"] * 2 + ["yes"] * 4
-    given = language_model.tokenizer(PROMPT, return_tensors="pt")["input_ids"]
-    greedy = language_model.model.generate(given, max_new_tokens=6, do_sample=False)[0]
-    log_probs = language_model.model(greedy[None]).logits[0].log_softmax(-1)
-    start = given.shape[1]
-    expected = log_probs[range(start - 1, start + 5), greedy[start:]].mean().item()
-    assert rows[0][1:4] == [language_model.tokenizer.decode(greedy), 6, f"{expected:.2f}"]
+    (prompt,) = language_model.encoded(prompt=PROMPT)
+    (greedy,) = continue_prompts(language_model.model, language_model.tokenizer, [prompt], strategies()[:1], 6)[0]
+    assert rows[0][1:4] == [greedy.text, 6, f"{greedy.mean_log_probability:.2f}"]
 
 
 def test_next_tokens_are_those_of_the_model_but_what_generation_suppresses(language_model):
@@ -190,17 +186,13 @@ HEAD_TABS = {"classify", "tag", "guesses", "answer"}
 
 
 def test_the_page_has_a_tab_for_everything(tiny_checkpoint, folders):
-    gradio = pytest.importorskip("gradio", reason=NEEDS_GRADIO)
+    gradio = pytest.importorskip("gradio", reason='needs pip install -e ".[demo]"')
     one = {"classifier": folders["classifier"]}
     wanted = [(tiny_checkpoint, folders, LANGUAGE_TABS | HEAD_TABS), (tiny_checkpoint, {}, LANGUAGE_TABS)]
     for model, heads, tabs in [*wanted, (None, one, {"classify"})]:
         app = build_app(model and str(model), **heads)
         assert sum(isinstance(block, gradio.Tab) for block in app.blocks.values()) == len(tabs)
         assert {function.api_name for function in app.fns.values()} & (LANGUAGE_TABS | HEAD_TABS) == tabs
-
-
-def test_a_page_of_nothing_is_refused():
-    pytest.importorskip("gradio", reason=NEEDS_GRADIO)
     with pytest.raises(ValueError, match="--model_name_or_path, or --classifier"):
         build_app()
 

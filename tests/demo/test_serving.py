@@ -1,7 +1,9 @@
-"""The requests of docs/serving.md, to servers that its commands start; the page in a browser."""
+"""The requests of docs/serving.md, to servers that its commands start; the site of the documentation."""
 
 import json
 import re
+import subprocess
+import sys
 from urllib.request import Request, urlopen
 
 import pytest
@@ -36,38 +38,32 @@ def test_greedy_text_of_transformers_serve_is_that_of_generate(tiny_checkpoint, 
     assert choice["text"].strip() == tokenizer.decode(greedy[inputs["input_ids"].shape[1] :]).strip()
 
 
-@pytest.fixture(scope="module")
-def classifier(tiny_checkpoint, tmp_path_factory):
-    """The folder of a classifier, newly initialized."""
-    folder = tmp_path_factory.mktemp("classifier")
-    labels = {0: "LOC", 1: "NUM", 2: "HUM"}
+def test_the_page_answers_the_client(tiny_checkpoint, tmp_path):
+    pytest.importorskip("gradio", reason='needs pip install -e ".[demo]"')
+    gradio_client = pytest.importorskip("gradio_client")
+    folder, labels = tmp_path / "classifier", {0: "LOC", 1: "NUM", 2: "HUM"}
     AutoModelForSequenceClassification.from_pretrained(tiny_checkpoint, id2label=labels).save_pretrained(folder)
     AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def page_port(classifier, tmp_path_factory):
-    """The port of the page with the classifier alone."""
-    pytest.importorskip("gradio", reason='needs pip install -e ".[demo]"')
-    words = ["hf_gpt", "demo", "--classifier", str(classifier), "--port", "PORT"]
-    with serving(tmp_path_factory.mktemp("page"), *words) as port:
-        yield port
-
-
-def test_the_page_answers_the_client(classifier, page_port):
-    gradio_client = pytest.importorskip("gradio_client")
     (request,) = re.findall(r"`(gradio_client\.Client.*?\))`", PAGE)
-    found = eval(request.replace("7860", str(page_port)), {"gradio_client": gradio_client})
-    expected = Demo(str(classifier), HEADS["classifier"]).classify("Who wrote it?")
+    with serving(tmp_path, "hf_gpt", "demo", "--classifier", str(folder), "--port", "PORT") as port:
+        found = eval(request.replace("7860", str(port)), {"gradio_client": gradio_client})
+    expected = Demo(str(folder), HEADS["classifier"]).classify("Who wrote it?")
     assert {each["label"]: each["confidence"] for each in found["confidences"]} == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_page_classifies_in_a_browser(classifier, page_port):
-    text = "Where is the old house?"
-    expected = Demo(str(classifier), HEADS["classifier"]).classify(text)
-    with opened(f"http://127.0.0.1:{page_port}/") as page:
-        page.get_by_label("Text", exact=True).fill(text)
-        page.get_by_role("button", name="Submit").click()
-        page.get_by_test_id("label-output-value").wait_for()
-        assert page.get_by_test_id("label-output-value").inner_text() == max(expected, key=expected.get)
+def test_the_site_leads_from_page_to_page_and_finds_words(tmp_path):
+    """The documentation, built strictly, in a browser."""
+    for module in ("mkdocs", "material", "mkdocstrings"):
+        pytest.importorskip(module, reason='needs pip install -e ".[docs]"')
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    built = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    with serving(tmp_path, "http.server", "PORT") as port, opened(f"http://localhost:{port}/") as page:
+        assert page.title() == "hf_gpt"
+        page.get_by_role("link", name="quickstart", exact=True).click()
+        page.wait_for_url("**/quickstart/")
+        assert page.locator("article pre").first.is_visible()
+        page.wait_for_load_state("networkidle")  # or the words come before the page listens
+        page.get_by_role("textbox", name="Search").press_sequentially("surprisal")
+        page.locator(".md-search-result__link").first.click()
+        page.wait_for_url("**/surprisal/**")

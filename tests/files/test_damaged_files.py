@@ -1,4 +1,7 @@
-"""Files of every format, damaged at random: a reader gives a result, or an error that names the file."""
+"""
+Files of every format, damaged at random: a reader gives a result, or an error that names the file. Weights are looked
+at when they are opened: NaN, infinity and integers are refused with the tensor's name.
+"""
 
 import bz2
 import gzip
@@ -19,6 +22,7 @@ import torch
 from datasets import Dataset
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 import hf_gpt.files
 from hf_gpt import GPTForCausalLM
@@ -29,6 +33,7 @@ from hf_gpt.conversion.release import read_release
 from hf_gpt.conversion.sources import ConversionArguments, read_checkpoint
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.files import FACTS, read_json, read_npy, read_tensor_file, read_tensors, read_text_lines, read_yaml
+from hf_gpt.files.weights import check_tensors
 from hf_gpt.generation.scoring import read_pairs
 from hf_gpt.loading import open_source
 from hf_gpt.tasks import formats
@@ -37,6 +42,7 @@ from hf_gpt.training.text_files import iter_texts
 from ..support.adapters import adapted, save_adapter
 from ..support.formats import FORMATS
 from ..support.golden import BUNDLED
+from ..support.runs import save_tiny_model
 from ..support.stock_models import write_vocabulary
 from ..support.tiny import build_model
 
@@ -254,3 +260,60 @@ def test_a_crafted_file_is_refused_at_once(number, tmp_path):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=re.escape(name)):
         read(tmp_path / name)
+
+
+# A tensor, and the commands that open its file.
+NAME = "h.1.mlp.c_fc.weight"
+COMMANDS = {
+    "score": "score --text She",
+    "surprisal": "surprisal --text She",
+    "generate": "generate --text She",
+    "perplexity": "perplexity --text She",
+    "features": "extract-features --output_dir OUT --input_files FILE",
+    "finetune": "finetune --task questions --output_dir OUT --use_cpu true",
+    "pretrain": "pretrain --hold_out_every 0 --text_files FILE --output_dir OUT --use_cpu true",
+    "convert": "convert MODEL OUT",
+    "push": "push-to-hub MODEL --repo_id user/name --dry_run",
+    "evaluate": "evaluate-task --zero_shot --task stories --output_dir OUT",
+    "neurons": "analyze neurons --unit 1 3 --text She --output_dir OUT",
+    **{what: f"analyze {what} --text She --output_dir OUT" for what in ("lens", "attention", "ablate", "importance")},
+}
+
+
+@pytest.fixture(scope="module")
+def corrupted(tmp_path_factory):
+    """`corrupted(kind)`: a folder with one tensor that is no weights."""
+    folders = {}
+    for kind in ("nan", "inf", "int8"):
+        folders[kind] = save_tiny_model(tmp_path_factory.mktemp("corrupted") / "model")
+        tensors = load_file(file := folders[kind] / "model.safetensors")
+        weight = tensors[f"transformer.{NAME}"]
+        if kind == "int8":
+            tensors[f"transformer.{NAME}"] = weight.to(torch.int8)
+        else:
+            weight[0, 1] = float(kind)
+        save_file(tensors, file, metadata={"format": "pt"})
+    return folders.get
+
+
+OTHERS = ("score", "convert", "push")
+CASES = [*((command, "nan") for command in COMMANDS), *((command, "int8") for command in OTHERS), ("score", "inf")]
+
+
+@pytest.mark.parametrize(("command", "kind"), CASES)
+def test_every_command_refuses_weights_that_are_no_numbers(hf_gpt, corrupted, tmp_path, command, kind):
+    (tmp_path / "texts.txt").write_text("She opened the door.\n" * 30)
+    words = {"OUT": tmp_path / "out", "FILE": tmp_path / "texts.txt", "MODEL": corrupted(kind)}
+    flags = COMMANDS[command] + ("" if "MODEL" in COMMANDS[command] else " --model_name_or_path MODEL")
+    status, _, errors = hf_gpt(*(words.get(word, word) for word in flags.split()))
+    assert status == 2
+    assert re.search(rf"{corrupted(kind)}.*{NAME} holds ", errors.splitlines()[-1])
+    assert not (tmp_path / "out").exists()
+
+
+def test_large_numbers_are_numbers():
+    check_tensors({"a": torch.full((10,), torch.finfo(torch.float32).max)}, "file")
+    check_tensors({"a": torch.full((10,), 6e4, dtype=torch.float16)}, "file")
+    check_tensors({"h.0.attn.bias": torch.ones(1, 1, 4, 4, dtype=torch.uint8)}, "file")
+    with pytest.raises(ValueError, match="file: a holds numbers that are NaN or infinite"):
+        check_tensors({"a": torch.tensor([6e4, float("inf"), 6e4], dtype=torch.float16)}, "file")

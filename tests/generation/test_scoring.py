@@ -122,18 +122,14 @@ def test_perplexity_by_command(read, loaded, tmp_path):
     assert json.loads(output.read_text())["predicted_tokens"] == tokens + 2
 
 
-@pytest.mark.skipif(not torch.cpu._is_vnni_supported(), reason="int8 needs VNNI")
 def test_weights_packed_by_flag(read, tmp_path):
     found, flags = {}, ("--text", "She opened the door.", "--overwrite", "--output_file", tmp_path / "out.json")
-    for pack in ("none", "float32", "bfloat16", "int8"):
+    for pack in ("none", "bfloat16"):
         read("perplexity", "--pack", pack, *flags)
         record = json.loads((tmp_path / "out.json").read_text())
         assert record["pack"] == pack
         found[pack] = record["perplexity_per_token"]
-    assert found["float32"] == pytest.approx(found["none"], rel=1e-5)
-    for rounded in ("bfloat16", "int8"):
-        assert found[rounded] == pytest.approx(found["none"], rel=0.02)
-        assert found[rounded] != found["none"]
+    assert found["none"] != found["bfloat16"] == pytest.approx(found["none"], rel=0.02)
 
 
 def test_last_words(read, loaded, tmp_path):
@@ -214,11 +210,9 @@ def test_models_that_are_refused(hf_gpt, tiny_checkpoint, tmp_path, command, nam
         ("score --text a --batch_size 0", "--batch_size 0"),
         ("perplexity --text a --stride 33", "--stride 33"),
         ("perplexity --text she he", "fewer than two tokens"),
-        ("perplexity --file no.txt", "no.txt"),
         ("surprisal --text She --beginning none", "fewer than two tokens"),
         ("surprisal --text \u00a0", "fewer than two tokens"),
         ("surprisal --text a --text_files b.txt", "Give one of --text, --text_files"),
-        ("surprisal --text_files no.txt", "no.txt"),
         ("surprisal --text a --output_file a.xlsx", "--output_file a.xlsx"),
         ("surprisal --text a --context 64", "--context 64"),
         ("surprisal --text a --context_words 0", "--context_words 0"),

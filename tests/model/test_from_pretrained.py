@@ -101,19 +101,6 @@ def test_output_matrix_is_tied_or_not(tiny_model, tmp_path, tied):
         assert each.get_output_embeddings().weight is each.lm_head.weight
 
 
-def test_configuration_round_trip(tiny_config, tmp_path):
-    changes = {"afn": "swish", "n_inner": 48, "norm_first": True, "is_causal": False, "release_quirks": True}
-    config = tiny_config(**changes, id2label={0: "no", 1: "yes"})
-    config.save_pretrained(tmp_path)
-    loaded = AutoConfig.from_pretrained(tmp_path)
-    assert type(loaded) is GPTConfig
-    assert loaded.to_dict() | {"_name_or_path": ""} == config.to_dict()
-    assert loaded.id2label == {0: "no", 1: "yes"}
-    assert AutoConfig.for_model("hf_gpt", vocab_size=40482).to_dict() == GPTConfig().to_dict()
-    named = GPTConfig(hidden_size=64, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=128)
-    assert (named.n_embd, named.n_layer, named.n_head, named.n_positions) == (64, 3, 4, 128)
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -4,13 +4,13 @@ import copy
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
+from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.quantizers.base import HfQuantizer
 from transformers.quantizers.quantizers_utils import should_convert_module
 from transformers.trainer_pt_utils import LabelSmoother
 from transformers.utils.generic import find_labels
 
-from hf_gpt import GPTForCausalLM, GPTForMaskedLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
+from hf_gpt import GPTForCausalLM, GPTForMaskedLM, GPTForMultipleChoice, GPTForSequenceClassification
 from hf_gpt.model.modeling_gpt import HEADS
 
 from ..support.tensors import assert_same_gradients
@@ -85,31 +85,6 @@ def test_every_folder_suppresses_special_tokens(tiny_model, tmp_path, model_clas
     assert not torch.isin(written, torch.tensor(suppressed)).any()
     with_end = tiny_model(GPTForCausalLM, eos_token_id=CLASSIFY)
     assert with_end.generation_config.suppress_tokens == [START, DELIMITER, PAD]
-
-
-@each_class
-@torch.no_grad()
-def test_arguments_of_the_libraries(tiny_model, model_class):
-    model, ids = build(tiny_model, model_class), inputs_of(model_class)
-    passed = {
-        **dict.fromkeys(("output_attentions", "output_hidden_states", "use_cache"), False),
-        **dict.fromkeys(("cache_position", "num_items_in_batch", "kernel_options", "cu_seq_lens_q", "max_length_q")),
-    }
-    expected = model(ids, use_cache=True)
-    assert torch.equal(model(ids, **passed, return_dict=True)[0], expected[0])
-    assert ("past_key_values" in expected) == (model_class in (GPTModel, GPTForCausalLM))
-
-
-@pytest.mark.whole
-def test_continuous_batching(tiny_model):
-    model = GPTForCausalLM(tiny_model(GPTForCausalLM).config).eval()
-    wanted = GenerationConfig(max_new_tokens=4, do_sample=False, eos_token_id=-1, pad_token_id=PAD)
-    prompts = [[5, 3, 1, 4], [2, 7]]
-    small = ContinuousBatchingConfig(num_blocks=8, max_batch_tokens=64)  # by default, most of the memory
-    found = model.generate_batch(inputs=prompts, generation_config=wanted, continuous_batching_config=small)
-    for prompt, result in zip(prompts, found.values(), strict=True):
-        expected = model.generate(torch.tensor([prompt]), generation_config=wanted)[0, len(prompt) :].tolist()
-        assert result.generated_tokens == expected
 
 
 @pytest.mark.parametrize("rows", [VOCABULARY + 3, PAD, START, 10])

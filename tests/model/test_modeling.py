@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, StaticCache
 
-from hf_gpt import GPTForCausalLM, GPTForMaskedLM, GPTForMultipleChoice, GPTModel
+from hf_gpt import GPTForCausalLM, GPTForMaskedLM, GPTForMultipleChoice
 from hf_gpt.model.modeling_gpt import HEADS
 from hf_gpt.trees.collators import collate_trees
 from hf_gpt.trees.token_tree import TokenTree
@@ -52,15 +52,6 @@ def test_trees_behind_a_cache(tiny_model, attention):
         assert_close(found[list(tree.path(number))], model(torch.tensor([prefix + path])).logits[0, len(prefix) :])
 
 
-@torch.no_grad()
-def test_attentions(tiny_model):
-    ids, mask = padded(SEQUENCES)
-    outputs = tiny_model(GPTForCausalLM, "eager")(ids, attention_mask=mask, output_attentions=True)
-    probabilities = torch.stack(outputs.attentions)  # (layer, row, head, query, key)
-    assert_close(probabilities.sum(-1), torch.ones(2, 3, 2, 5))
-    assert not probabilities.triu(1).any()
-
-
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @torch.no_grad()
 def test_cached_equals_uncached(tiny_model, attention, cache):
@@ -91,16 +82,12 @@ def greedy(model, ids, count):
 )
 @torch.no_grad()
 def test_greedy_generation(tiny_model, arguments):
-    """Of left-padded prompts, and of embeddings, what each gives alone, token by token."""
+    """Of left-padded prompts what each gives alone, token by token."""
     model = tiny_model(GPTForCausalLM)
     ids, mask = padded(SEQUENCES, "left")
     found = model.generate(ids, attention_mask=mask, do_sample=False, max_new_tokens=5, **arguments)
     for row, sequence in zip(found, SEQUENCES, strict=True):
         assert row[5:].tolist() == greedy(model, torch.tensor([sequence]), 5)[0, len(sequence) :].tolist()
-    embeddings = model.get_input_embeddings()(IDS)
-    assert_close(model(inputs_embeds=embeddings).logits, model(IDS).logits)
-    found = model.generate(inputs_embeds=embeddings, do_sample=False, max_new_tokens=3, **arguments)
-    assert torch.equal(found, greedy(model, IDS, 3)[:, 7:])
 
 
 def test_gradient_checkpointing(tiny_model):
@@ -225,14 +212,3 @@ def test_masked_language_model(tiny_model, untrained):
         model(ids, labels=ids)
     with pytest.raises(ValueError, match="load it with is_causal=False"):
         tiny_model(GPTForMaskedLM)
-
-
-def test_embedding_dropout(tiny_model):
-    """On the sum of each place; that on the rows, the release's, is compared with its recorded masks."""
-    model = tiny_model(GPTModel, embd_pdrop=0.5).train()
-    ids = torch.tensor([[1, 2, 1], [1, 2, 3]])
-    dropped = model(ids, output_hidden_states=True).hidden_states[0]
-    doubled = 2 * (model.embed_tokens(ids) + model.embed_positions(torch.arange(3)))
-    is_dropped = dropped == 0
-    assert_close(dropped, doubled.masked_fill(is_dropped, 0))
-    assert is_dropped[0, :2].ne(is_dropped[1, :2]).any()

@@ -1,6 +1,5 @@
 """Our checkpoints in other people's tools; each test is skipped where its tool is not installed."""
 
-import json
 import re
 import runpy
 from pathlib import Path
@@ -10,65 +9,15 @@ import pytest
 import torch
 from datasets import Dataset
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, TorchAoConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.evaluation.zero_shot import ZeroShotScorer, ZeroShotTransform
-from hf_gpt.trees.collators import TokenTreeCollator
 
 from ..support.runs import REPOSITORY
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START
 
-ITEMS = [
-    {"context": "She didn't open the door, but", "choices": ["the window.", "he did.", "it rained"], "label": 1},
-    {"context": "The rain fell all night.\nIn the morning", "choices": ["streets were wet", "it was dry"], "label": 0},
-]
 TEXTS = ["She opened the door.", "The rain fell all night upon the roofs.", "He did n't answer, and she waited."] * 4
-HARNESS_TASK = """
-task: two_items
-dataset_path: json
-dataset_kwargs:
-  data_files:
-    test: FILE
-test_split: test
-output_type: multiple_choice
-doc_to_text: context
-doc_to_choice: choices
-doc_to_target: label
-metric_list:
-  - metric: acc
-"""
-
 pytestmark = pytest.mark.whole
-
-
-@pytest.mark.slow
-def test_lm_evaluation_harness_scores_choices_as_we_do(tiny_checkpoint, tmp_path, own_datasets_cache):
-    lm_eval = pytest.importorskip("lm_eval", reason="needs pip install lm_eval")
-    from lm_eval.models.huggingface import HFLM
-    from lm_eval.tasks import TaskManager
-
-    file = tmp_path / "items.jsonl"
-    file.write_text("".join(json.dumps(item) + "\n" for item in ITEMS), encoding="utf-8")
-    (tmp_path / "two_items.yaml").write_text(HARNESS_TASK.replace("FILE", str(file)), encoding="utf-8")
-    results = lm_eval.simple_evaluate(
-        model=HFLM(pretrained=str(tiny_checkpoint), device="cpu", dtype="float32", batch_size=2),
-        tasks=["two_items"],
-        task_manager=TaskManager(include_path=str(tmp_path), include_defaults=False),
-        bootstrap_iters=0,
-    )
-    samples = sorted(results["samples"]["two_items"], key=lambda sample: sample["doc_id"])
-    model = GPTForCausalLM.from_pretrained(tiny_checkpoint).eval()
-    tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
-    right = 0
-    for item, sample in zip(ITEMS, samples, strict=True):
-        row = {name: tokenizer(item[name])["input_ids"] for name in ("context", "choices")} | {"question": []}
-        tree, _ = ZeroShotTransform(64).fit(row)
-        with torch.no_grad():
-            (expected,) = ZeroShotScorer(model, mean=False)(**TokenTreeCollator(8003)([vars(tree)]))["logits"].tolist()
-        np.testing.assert_allclose([score for score, _ in sample["filtered_resps"]], expected, rtol=0, atol=1e-4)
-        right += int(np.argmax(expected)) == item["label"]
-    assert results["results"]["two_items"]["acc,none"] == right / len(ITEMS)
 
 
 def test_sft_trainer(tiny_checkpoint, tmp_path, own_datasets_cache):
@@ -77,9 +26,8 @@ def test_sft_trainer(tiny_checkpoint, tmp_path, own_datasets_cache):
     tokenizer = AutoTokenizer.from_pretrained(tiny_checkpoint)
     model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
     # Texts get the tokenizer's end-of-text token, which the original GPT does not have: one must be named.
-    options = {"max_steps": 6, "per_device_train_batch_size": 12, "learning_rate": 1e-2, "logging_steps": 1}
-    options |= {"use_cpu": True, "bf16": False, "activation_checkpointing": False, "disable_tqdm": True}
-    options |= {"output_dir": str(tmp_path), "report_to": [], "save_strategy": "no", "eos_token": "_classify_"}
+    options = {"per_device_train_batch_size": 12, "use_cpu": True, "bf16": False, "activation_checkpointing": False}
+    options |= {"output_dir": str(tmp_path), "report_to": [], "eos_token": "_classify_"}
     trainer = trl.SFTTrainer(
         model=model,
         args=trl.SFTConfig(**options),
@@ -94,10 +42,6 @@ def test_sft_trainer(tiny_checkpoint, tmp_path, own_datasets_cache):
         theirs, ours = trainer.compute_loss(model, {**batch}), model(**batch).loss
     # Their softmax runs over the padding row, too: one of 8,004, all alike in a new model.
     torch.testing.assert_close(theirs, ours + np.log(8004 / 8003), rtol=0, atol=1e-4)
-    trainer.train()
-    losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
-    assert losses[-1] < losses[0] - 0.1
-    assert model.lm_head.weight is model.transformer.embed_tokens.weight
 
 
 class Logits(nn.Module):
@@ -138,20 +82,6 @@ def test_export(tiny_model, model_class):
     for size in [(2, 9), (3, 14), (1, 32)]:
         inputs = batch_of(model_class, *size)
         torch.testing.assert_close(exported(*inputs), model(*inputs), rtol=0, atol=1e-4)
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning:torchao")
-@torch.no_grad()
-def test_torchao_loads_in_eight_bits(tiny_model, tmp_path):
-    quantization = pytest.importorskip("torchao.quantization", reason="needs pip install torchao")
-    model = tiny_model(GPTForSequenceClassification, num_labels=4)
-    model.save_pretrained(tmp_path)
-    settings = {"quantization_config": TorchAoConfig(quantization.Int8WeightOnlyConfig()), "dtype": torch.float32}
-    quantized = GPTForSequenceClassification.from_pretrained(tmp_path, **settings).eval()
-    assert all(type(block.attn.c_attn.weight) is not nn.Parameter for block in quantized.transformer.h)
-    inputs = batch_of(GPTForSequenceClassification, 4, 12)
-    theirs, ours = Logits(quantized)(*inputs), Logits(model)(*inputs)
-    assert 0 < (theirs - ours).abs().max() < 0.05 * ours.abs().max()
 
 
 PAGE = (REPOSITORY / "docs/other-tools.md").read_text(encoding="utf-8")

@@ -85,16 +85,9 @@ def test_template(task_tokenizer, tokenizer):
     assert task_tokenizer("the", return_special_tokens_mask=True)["special_tokens_mask"] == [1, 0, 1]
     added = [each.num_special_tokens_to_add(pair) for each in (tokenizer, task_tokenizer) for pair in (False, True)]
     assert added == [0, 0, 2, 3]
-
-
-def test_tokens_around_each_text_as_transformers_asks_for_them(tokenizer):
-    """`add_bos_token` and `add_eos_token`."""
     tokenizer.add_special_tokens({"eos_token": "<end>"})
     tokenizer.add_bos_token = tokenizer.add_eos_token = True
-    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-    one, two = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("the cat", "sat"))
-    assert tokenizer("the cat")["input_ids"] == [bos, *one, eos]
-    assert tokenizer("the cat", "sat")["input_ids"] == [bos, *one, eos, bos, *two, eos]
+    assert tokenizer("the", "sat").tokens() == ["_start_", "the</w>", "<end>", "_start_", "sat</w>", "<end>"]
 
 
 def test_parts_of_a_long_text(task_tokenizer):
@@ -174,12 +167,8 @@ def test_positions_of_the_batch_encoding(task_tokenizer):
     assert batch["offset_mapping"][0].tolist() == [[0, 0], [0, 3], [3, 4], [4, 7], [0, 0]]
     texts[0], task_tokenizer.task_template = "changed", False
     assert encoded.char_to_token(3) == 2
-    assert encoded.char_to_token(3, sequence_index=1) == 6
     assert encoded.char_to_token(1, sequence_index=1) is None
-    assert tuple(encoded.token_to_chars(3)) == (4, 7)
-    assert encoded.token_to_chars(0) is None
     assert tuple(encoded.word_to_chars(1, sequence_index=1)) == (3, 6)
-    assert encoded.char_to_word(5) == 2
     assert encoded[0].ids == encoded["input_ids"]
     for clone in (copy.copy, *CLONES):
         assert clone(again)[0].offsets == encoded[0].offsets

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from hf_gpt import GPTConfig, GPTForCausalLM
+from hf_gpt import GPT_MINI, GPTConfig, GPTForCausalLM
 from hf_gpt.__main__ import main
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
@@ -38,22 +38,18 @@ SAME_PRODUCTS = ("--fast_float32", "false")
 
 def save_tiny_model(folder: Path) -> Path:
     """A random language model of width 32 with the tokenizer of gpt-mini."""
-    tokenizer = AutoTokenizer.from_pretrained(REPOSITORY / "model_cards" / "gpt-mini")
     torch.manual_seed(0)
-    config = GPTConfig(
-        vocab_size=len(tokenizer),
-        n_positions=64,
-        n_embd=32,
-        n_layer=2,
-        n_head=2,
-        bos_token_id=tokenizer.bos_token_id,
-        start_token_id=tokenizer.bos_token_id,
-        delimiter_token_id=tokenizer.sep_token_id,
-        classify_token_id=tokenizer.cls_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    GPTForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    settings = {
+        "n_positions": 64,
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 2,
+        "n_inner": None,
+        "untrained_token_ids": None,
+    }
+    settings |= dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"), 0.1)
+    GPTForCausalLM(GPTConfig.from_pretrained(GPT_MINI, **settings)).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(GPT_MINI).save_pretrained(folder)
     return folder
 
 
@@ -129,9 +125,9 @@ def kill_launch(process: subprocess.Popen) -> None:
 
 
 def wait_for_moment(moment: str, output: Path, alive, chance: random.Random) -> bool:
-    """Wait until a run is `saving` a checkpoint, has `saved` one, or for `any` moment; False if it ended before."""
+    """Wait until a run is `saving` a checkpoint or has `saved` one; False if it ended before."""
     known = set(checkpoints_in(output)) if moment == "saved" else set()
-    deadline = time.monotonic() + (chance.uniform(0.1, 2.5) if moment == "any" else 300)
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if not alive():
             return False
@@ -140,8 +136,7 @@ def wait_for_moment(moment: str, output: Path, alive, chance: random.Random) -> 
         if moment == "saved" and set(checkpoints_in(output)) - known:
             break
         time.sleep(0.0005)
-    if moment != "any":
-        time.sleep(chance.uniform(0, 0.02))
+    time.sleep(chance.uniform(0, 0.02))
     return alive()
 
 
