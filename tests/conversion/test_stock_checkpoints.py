@@ -196,3 +196,11 @@ def test_gpt2_converted_and_back(stock_gpt2, tmp_path, converted):
     converted(tmp_path / "ours", tmp_path / "stock", "--head", "causal-lm", "--to", "gpt2")
     for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
         assert (tmp_path / "stock" / name).read_bytes() == (stock_gpt2 / name).read_bytes(), name
+
+
+def test_weights_that_the_files_cannot_hold(tmp_path):
+    stock_model(OpenAIGPTLMHeadModel).save_pretrained(tmp_path)
+    sizes = {"model_type": "openai-gpt", "n_embd": 4096, "n_head": 16, "n_layer": 4}
+    (tmp_path / "config.json").write_text(json.dumps(sizes))
+    with pytest.raises(ValueError, match="holds at most"):
+        GPTModel.from_pretrained(tmp_path)

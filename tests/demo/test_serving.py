@@ -38,16 +38,21 @@ def test_greedy_text_of_transformers_serve_is_that_of_generate(tiny_checkpoint, 
     assert choice["text"].strip() == tokenizer.decode(greedy[inputs["input_ids"].shape[1] :]).strip()
 
 
-def test_the_page_answers_the_client(tiny_checkpoint, tmp_path):
+def test_the_page_answers_its_client_and_a_browser(tiny_checkpoint, tmp_path):
     pytest.importorskip("gradio", reason='needs pip install -e ".[demo]"')
     gradio_client = pytest.importorskip("gradio_client")
     folder, labels = tmp_path / "classifier", {0: "LOC", 1: "NUM", 2: "HUM"}
     AutoModelForSequenceClassification.from_pretrained(tiny_checkpoint, id2label=labels).save_pretrained(folder)
     AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True).save_pretrained(folder)
     (request,) = re.findall(r"`(gradio_client\.Client.*?\))`", PAGE)
+    expected = Demo(str(folder), HEADS["classifier"]).classify("Who wrote it?")
     with serving(tmp_path, "hf_gpt", "demo", "--classifier", str(folder), "--port", "PORT") as port:
         found = eval(request.replace("7860", str(port)), {"gradio_client": gradio_client})
-    expected = Demo(str(folder), HEADS["classifier"]).classify("Who wrote it?")
+        with opened(f"http://127.0.0.1:{port}/") as page:
+            page.get_by_label("Text", exact=True).fill("Who wrote it?")
+            page.get_by_role("button", name="Submit").click()
+            page.get_by_test_id("label-output-value").wait_for()
+            assert page.get_by_test_id("label-output-value").inner_text() == max(expected, key=expected.get)
     assert {each["label"]: each["confidence"] for each in found["confidences"]} == pytest.approx(expected, abs=1e-5)
 
 

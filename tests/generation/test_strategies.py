@@ -82,6 +82,23 @@ def test_a_text_ends_where_the_model_ends_it(loaded, prompts):
     assert ended.ids == greedy.ids[: greedy.ids.index(end)]
 
 
+@pytest.mark.parametrize("untrained", [True, False])
+def test_special_tokens_never_appear(loaded, prompts, untrained):
+    """Even where their rows are the likeliest ones: by the configuration, or by the generation settings."""
+    model, tokenizer = loaded
+    specials = [tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id]
+    if untrained:
+        model.config.untrained_token_ids = specials
+        model.generation_config.suppress_tokens = None
+    with torch.no_grad():
+        for ids in prompts:
+            state = model.transformer(torch.tensor([ids])).last_hidden_state[0, -1]
+            model.lm_head.weight[specials] = 100 * state
+    results = continue_prompts(model, tokenizer, prompts, strategies(), 12, num_samples=3)
+    seen = {token for continuations in results for each in continuations for token in each.ids}
+    assert not seen & {*specials, tokenizer.pad_token_id}
+
+
 def test_generation_by_command(read, tmp_path):
     (tmp_path / "prompts.txt").write_text("\n".join([*PROMPTS, "yes " * 70]))
     flags = ("--seed", 2, "--max_new_tokens", 9, "--num_samples", 2, "--output_file", tmp_path / "out.json")

@@ -2,14 +2,19 @@
 
 import json
 import math
+import re
 
 import pandas as pd
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, OpenAIGPTTokenizer
 
-from hf_gpt import GPTForCausalLM, GPTTokenizer
+from hf_gpt import GPT_MINI, GPTForCausalLM, GPTTokenizer
+from hf_gpt.conversion.tokenizers import write_stock_tokenizer
 from hf_gpt.generation.scoring import beginning_ids
 from hf_gpt.generation.surprisal import render_page, word_surprisals
+
+from ..support.runs import REPOSITORY
 
 # Words of several tokens, quotation marks, what ftfy and the clean-up change, and white space of all kinds.
 TEXT = "\n\"She didn't go,\"  he said;\tthe café's door was open.\n\nThey ran \u2014 Tom\u2019s dog, too\u2026 \n"
@@ -138,3 +143,17 @@ def test_the_page_escapes_everything():
     row = {"word": evil, "word_number": 1, "start": 0, "end": len(evil), "surprisal": None, "entropy": 2.0, "rank": 3}
     page = render_page(evil, [(evil, evil)], [row | {"likeliest": [(evil, 0.5)]}] * 2, "bits")
     assert ("<script" in page, page.count("&lt;script")) == (False, 11)
+
+
+def test_the_exact_tokenizer_is_worth_the_bits_that_the_page_says(tmp_path):
+    model = AutoModelForCausalLM.from_pretrained(GPT_MINI, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(GPT_MINI)
+    write_stock_tokenizer(tokenizer, tmp_path, special_tokens=False)
+    before, text = beginning_ids(tokenizer, "paragraph"), "She didn't go."
+    _, word, _ = word_surprisals(model, tokenizer, [("", text)])
+    start, ids = len(before) + 1, [*before, *OpenAIGPTTokenizer.from_pretrained(tmp_path)("She didn't")["input_ids"]]
+    bits = distributions(model, ids)
+    stock = -sum(bits[index - 1, ids[index]].item() for index in range(start, len(ids)))
+    page = (REPOSITORY / "docs/surprisal.md").read_text(encoding="utf-8")
+    said = re.search(rf'In "{text}" it has (\S+) bits, and with the stock tokenizer .* (\S+) bits', page)
+    assert [word["surprisal"], stock] == pytest.approx([*map(float, said.groups())], abs=0.1)

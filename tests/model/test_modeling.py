@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, StaticCache
 
-from hf_gpt import GPTForCausalLM, GPTForMaskedLM, GPTForMultipleChoice
+from hf_gpt import GPTForCausalLM, GPTForMaskedLM, GPTForMultipleChoice, GPTModel
 from hf_gpt.model.modeling_gpt import HEADS
 from hf_gpt.trees.collators import collate_trees
 from hf_gpt.trees.token_tree import TokenTree
@@ -212,3 +212,14 @@ def test_masked_language_model(tiny_model, untrained):
         model(ids, labels=ids)
     with pytest.raises(ValueError, match="load it with is_causal=False"):
         tiny_model(GPTForMaskedLM)
+
+
+def test_embedding_dropout(tiny_model):
+    """On the sum of each place; that on the rows, the release's, is compared with its recorded masks."""
+    model = tiny_model(GPTModel, embd_pdrop=0.5).train()
+    ids = torch.tensor([[1, 2, 1], [1, 2, 3]])
+    dropped = model(ids, output_hidden_states=True).hidden_states[0]
+    doubled = 2 * (model.embed_tokens(ids) + model.embed_positions(torch.arange(3)))
+    is_dropped = dropped == 0
+    assert_close(dropped, doubled.masked_fill(is_dropped, 0))
+    assert is_dropped[0, :2].ne(is_dropped[1, :2]).any()
