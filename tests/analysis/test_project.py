@@ -30,7 +30,7 @@ def test_words_that_are_one_token(tiny_checkpoint, stock_gpt2):
 
 @pytest.mark.parametrize("unit", ["sentence", "word"])
 def test_projection_by_command(unit, analyzed, tiny_checkpoint):
-    more = ("--words", "the", "door") if unit == "word" else ()
+    more = ("--words", "the", "door", "--method", "tsne") if unit == "word" else ()
     near = ("--nearest", "door", "--analogy", "he", "his", "she", "--count", 3)
     found, printed = analyzed("project", "--text", *TEXTS, "--unit", unit, *more, *near)
     points, neighbours = found["projection"], found["nearest"]

@@ -4,6 +4,7 @@ import pytest
 from transformers import AutoTokenizer, pipeline
 
 from hf_gpt import GPTForSequenceClassification, GPTTokenizer
+from hf_gpt.demo import Demo
 
 from ..support.runs import evaluation, finetune, pretraining, run_command
 from ..support.stock_models import save_gpt2
@@ -74,3 +75,8 @@ def test_pretraining_continues(kind, gpt2, tmp_path, capsys):
     assert AutoTokenizer.from_pretrained(tmp_path / "out").byte_level
     if kind == "masked":
         assert len(pipeline("fill-mask", model=str(tmp_path / "out"))("It was a<mask> cat.")) == 5
+
+
+def test_the_page(gpt2):
+    page = Demo(str(gpt2 / "stock"))
+    assert page.next_tokens(TEXT, 3)

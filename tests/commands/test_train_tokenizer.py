@@ -56,8 +56,9 @@ def test_layout(run, tmp_path):
         (["--vocab_size", 50], "too small for merges: 68 characters"),
         (["--vocab_size", 5000], "at most .* rows; give more text or lower --vocab_size 5000"),
         (["--min_texts", 2], "no words seen in 2 or more texts"),
+        (["--text_files", "no.txt"], "no.txt"),
     ],
-    ids=["too small", "too large", "no words"],
+    ids=["too small", "too large", "no words", "no file"],
 )
 def test_refused(run, tmp_path, flags, message):
     with pytest.raises(ValueError, match=message):
