@@ -30,7 +30,7 @@ from hf_gpt.adapters import HEAD_CONFIG, load_adapter
 from hf_gpt.cards import FineTunedCard
 from hf_gpt.conversion.joblib_arrays import read_arrays
 from hf_gpt.conversion.release import read_release
-from hf_gpt.conversion.sources import ConversionArguments, read_checkpoint
+from hf_gpt.conversion.sources import SourceOptions, read_checkpoint
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.files import FACTS, read_json, read_npy, read_tensor_file, read_tensors, read_text_lines, read_yaml
 from hf_gpt.files.weights import check_tensors
@@ -159,7 +159,7 @@ def joblib_file(folder: Path) -> None:
 
 
 def converted(path: Path) -> object:
-    return read_checkpoint(str(path.parent), ConversionArguments(no_tokenizer=True))
+    return read_checkpoint(str(path.parent), SourceOptions(no_tokenizer=True))
 
 
 def of_folder(read: Callable) -> Callable:
