@@ -53,7 +53,8 @@ def test_words_of_the_release(path):
     assert [row["text"] for row in rows if split(row["text"]) != as_backend_text(row["words"])] == []
 
 
-@pytest.mark.parametrize("number", [1_000, pytest.param(100_000, marks=pytest.mark.slow)])
+# Of more, one makes spaCy 3.8.18 free what is not its own, which ends the process.
+@pytest.mark.parametrize("number", [1_000, pytest.param(50_000, marks=pytest.mark.slow)])
 def test_random_texts_against_spacy(number):
     """Each special case in several surroundings, and random pieces of two kinds, some of them repeated."""
     generator, cases = random.Random(0), sorted(split.cases)
