@@ -21,10 +21,6 @@ def jsonl(*rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def tsv(*rows):
-    return "".join("\t".join(map(str, row)) + "\n" for row in rows)
-
-
 def choice_row(key, context, choices, label, question=""):
     """A row of multiple choice, as a task gives it."""
     return {"id": key, "context": context, "question": question, "choices": list(choices), "label": label}
