@@ -55,7 +55,7 @@ def convert(source: str, output: Path, args: ConversionArguments) -> None:
     model = checkpoint.model
     found = f"{KINDS[checkpoint.kind]}: {model.num_parameters():,} parameters"
     print(f"{source} is {found}, {str(model.dtype).removeprefix('torch.')}, head {checkpoint.head}.")
-    # The output is replaced when all is written. What a killed run has left there is deleted by the next one.
+    # The output is replaced when all is written. What an interrupted run has left there is deleted by the next one.
     temporary = output.parent / f".{output.name}.unfinished"
     shutil.rmtree(temporary, ignore_errors=True)
     try:

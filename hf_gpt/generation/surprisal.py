@@ -2,7 +2,7 @@
 Surprisal of the words of a text, as studies of reading and of the brain use it: words are what white space separates.
 
 A word's surprisal is that of all its tokens, of a paragraph's first word with the newline before it. Vocabularies that
-mark where a word begins, as GPT-2's, charge the end of a word to the next one; with `end_of_word` it counts where it
+mark where a word begins, as GPT-2's, count the end of a word in the next one; with `end_of_word` it counts where it
 belongs: the probability is multiplied by that of white space after the word, and divided by that of the white space
 that it begins with (Pimentel and Meister, 2024; Oh and Schuler, 2024). GPT's mark where a word ends, so that there is
 nothing to correct.
