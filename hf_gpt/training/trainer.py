@@ -98,8 +98,8 @@ def choose_products(args: LauncherArguments, checkpoint: str | None = None) -> N
 
 class WholeCheckpointTrainer(Trainer):
     """
-    `transformers.Trainer` that can be interrupted at any moment and resumes to the same bits: a checkpoint is whole when
-    its `trainer_state.json` is there, which is written after all ranks' parts. A run's folder can move.
+    `transformers.Trainer` that can be interrupted at any moment and resumes to the same bits: a checkpoint is whole
+    when its `trainer_state.json` is there, which is written after all ranks' parts. A run's folder can move.
 
     The newest checkpoint stays next to the best one after training. Gradients are clipped by an exact norm. Training
     that diverges ends with a `ValueError`, and nothing of it is saved. Nothing is pushed while training.
