@@ -45,20 +45,12 @@ def load_variables(model: str, head: str, quirks: bool = True, attention: str = 
     `head` is `roc`, `clf6` or `lm`.
     """
     recorded, ids = golden_config(model)["config"], golden_config(model)["special_ids"]
-    defaults = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"), 0.0)
-    defaults |= {"num_labels": 6} if head == "clf6" else {}
-    config = GPTConfig(
-        vocab_size=recorded["n_vocab"] + recorded["n_special"],
-        n_positions=recorded["n_ctx"],
-        bos_token_id=ids["_start_"],
-        start_token_id=ids["_start_"],
-        delimiter_token_id=ids["_delimiter_"],
-        classify_token_id=ids["_classify_"],
-        pad_token_id=None,
-        release_quirks=quirks,
-        **{name: recorded[name] for name in ("n_embd", "n_layer", "n_head")},
-        **defaults | kwargs,
-    )
+    values = {name: recorded[name] for name in ("n_embd", "n_layer", "n_head")} | {"n_positions": recorded["n_ctx"]}
+    values |= {"vocab_size": recorded["n_vocab"] + recorded["n_special"], "release_quirks": quirks}
+    values |= {"bos_token_id": ids["_start_"], "pad_token_id": None, "num_labels": 6 if head == "clf6" else 2}
+    values |= {f"{name}_token_id": ids[f"_{name}_"] for name in ("start", "delimiter", "classify")}
+    values |= dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"), 0.0)
+    config = GPTConfig(**values | kwargs)
     config._attn_implementation = attention
     classes = {"roc": GPTForMultipleChoice, "clf6": GPTForSequenceClassification, "lm": GPTForCausalLM}
     ours, variables = classes[head](config), arrays(model, "params")
@@ -89,12 +81,10 @@ def roc_inputs(batch: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
 
 def recorded_lm_weights(mask: np.ndarray) -> torch.Tensor:
     """Weights that repeat the release's masked mean: over targets of a sequence, then over sequences."""
-    mask = torch.tensor(mask).float()
-    targets = mask.clone()
+    targets = torch.tensor(mask).float()
     targets[..., 0] = 0
     weights = targets / targets.sum(-1, keepdim=True)
-    sequences_per_example = mask.shape[1] if mask.ndim == 3 else 1
-    return (weights / sequences_per_example).view(-1, mask.shape[-1])
+    return weights.flatten(0, -2) / (mask.shape[1] if mask.ndim == 3 else 1)
 
 
 def with_recorded_weights(batch):
