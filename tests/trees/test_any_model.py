@@ -9,7 +9,7 @@ from hf_gpt import GPTForCausalLM
 from hf_gpt.trees import path_log_probs
 from hf_gpt.trees.any_model import check_model, check_paths, collate_choices
 
-from ..support.tensors import assert_same_gradients
+from ..support.tensors import assert_same_gradients, gradients
 
 VOCABULARY = 50
 CONTEXTS = [[5, 6, 7, 8, 9], [3, 4, 11]]
@@ -18,6 +18,7 @@ SMALL = {"vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "
 SMALL |= {"num_attention_heads": 4, "max_position_embeddings": 64, "pad_token_id": 0}
 GROUPED = SMALL | {"num_key_value_heads": 2, "head_dim": 8}
 GPT2 = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+NARROW = {"vocab_size": VOCABULARY, "hidden_size": 32}
 HOLDS = {
     "llama": GROUPED,
     "qwen2": GROUPED,
@@ -34,13 +35,10 @@ HOLDS = {
 }
 REFUSED = {
     "mistral": (GROUPED | {"sliding_window": 4}, "sees 4 tokens"),
-    "bloom": ({"vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 2, "n_head": 4}, "position_ids"),
-    "gpt_neo": (
-        {"vocab_size": VOCABULARY, "hidden_size": 32, "num_layers": 2, "attention_types": [[["global", "local"], 1]]},
-        "chunked",
-    ),
+    "bloom": (NARROW | {"n_layer": 2, "n_head": 4}, "it takes no position_ids"),
+    "gpt_neo": (NARROW | {"num_layers": 2, "attention_types": [[["global", "local"], 1]]}, "chunked"),
     "falcon": (SMALL | {"alibi": True, "new_decoder_architecture": False}, "ALiBi"),
-    "mamba": ({"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2}, "recurrent"),
+    "mamba": (NARROW | {"num_hidden_layers": 2}, "recurrent"),
     "openai-gpt": (GPT2, "fails on their mask"),
 }
 
@@ -104,10 +102,8 @@ def test_gradients_with_flex_attention():
     for attention in ("flex_attention", "eager"):
         model = model_of("llama", GROUPED | {"head_dim": 16}, attention).cuda()
         found = path_log_probs(model, CONTEXTS, CHOICES)
-        found[found.isfinite()].sum().backward()
-        whole.append([parameter.grad for parameter in model.parameters()])
-    for ours, theirs in zip(*whole, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+        whole.append(gradients(model, found[found.isfinite()].sum()))
+    torch.testing.assert_close(*whole, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -128,12 +124,9 @@ def test_many_tokens_at_once_are_as_few(kind, settings):
     choices = torch.randint(50, (9, 8, 9)).tolist()
     contexts, whole = [[item + 1, 2, 3] for item in range(9)], []
     for batch_size in (9, 1):  # 648 tokens, or 72
-        model.zero_grad()
         found = path_log_probs(model, contexts, choices, batch_size=batch_size)
-        found.sum().backward()
-        whole.append([found, *(parameter.grad.clone() for parameter in model.parameters())])
-    for ours, theirs in zip(*whole, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+        whole.append(gradients(model, found.sum()) | {"found": found})
+    torch.testing.assert_close(*whole, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found[0, 0], alone(model, contexts[0], choices[0][0]), rtol=1e-5, atol=1e-5)
 
 

@@ -57,10 +57,9 @@ BATCHES = {
 
 
 def assert_batch(batch, expected):
-    assert list(batch) == list(expected)
-    for name, values in expected.items():
-        kind = torch.float32 if name == "lm_weights" else torch.int64
-        torch.testing.assert_close(batch[name], torch.tensor(values, dtype=kind), rtol=0, atol=1e-7)
+    kinds = {name: torch.float32 if name == "lm_weights" else torch.int64 for name in expected}
+    expected = {name: torch.tensor(values, dtype=kinds[name]) for name, values in expected.items()}
+    torch.testing.assert_close(dict(batch), expected, rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize(("trees", "is_causal", "expected"), BATCHES.values(), ids=BATCHES)

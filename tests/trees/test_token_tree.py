@@ -2,7 +2,6 @@
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from hf_gpt.trees.token_tree import TokenTree
 
@@ -68,11 +67,7 @@ def test_structure(paths, share_limit):
         # Preorder: descendants, and nothing else, stand between a token and the end of its subtree.
         assert [index in above[other] for other in range(len(tree))] == [index <= o < end for o in range(len(tree))]
     assert tree.is_chain == all(above[index] == set(range(index + 1)) for index in range(len(tree)))
-
-
-@given(sequences, share_limits)
-def test_sequences_can_be_read_back_and_weights_follow_the_formula(paths, share_limit):
-    tree = TokenTree.from_paths(paths, share_limit=share_limit)
+    # Sequences can be read back, and weights follow the formula.
     present, expected = sum(bool(path) for path in paths), [0.0] * len(tree)
     assert len(tree.path_ends) == len(paths)
     for number, path in enumerate(paths):
@@ -82,11 +77,8 @@ def test_sequences_can_be_read_back_and_weights_follow_the_formula(paths, share_
         for index in indices[1:]:
             expected[index] += 1 / (present * (len(path) - 1))
     assert tree.lm_weights == pytest.approx(expected, abs=1e-12)
-
-
-@given(sequences, st.none() | st.integers(0, 7))
-def test_what_is_shared_stands_once(paths, limit):
-    limit = 99 if limit is None else limit
+    # What is shared stands once.
+    limit = 99 if share_limit is None else share_limit
     shared = {tuple(path[:depth]) for path in paths for depth in range(1, min(len(path), limit) + 1)}
     own = sum(max(len(path) - limit, 0) for path in paths)
-    assert len(TokenTree.from_paths(paths, share_limit=limit)) == len(shared) + own
+    assert len(tree) == len(shared) + own
