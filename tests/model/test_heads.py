@@ -4,12 +4,10 @@ import itertools
 
 import pytest
 import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 from transformers.utils.generic import find_labels
 
 from hf_gpt import (
-    GPTConfig,
     GPTForCausalLM,
     GPTForMultipleChoice,
     GPTForQuestionAnswering,
@@ -24,13 +22,8 @@ from ..support.tensors import assert_close, assert_same_gradients, padded
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START
 
 # (items, choices, length)
-CHOICES = torch.tensor(
-    [
-        [[START, 1, 2, DELIMITER, 3, CLASSIFY], [START, 1, 2, DELIMITER, 4, CLASSIFY]],
-        [[START, 5, 6, DELIMITER, 7, CLASSIFY], [START, 5, 6, DELIMITER, 8, CLASSIFY]],
-        [[START, 9, 6, DELIMITER, 1, CLASSIFY], [START, 9, 6, DELIMITER, 2, CLASSIFY]],
-    ]
-)
+ITEMS = [([1, 2], (3, 4)), ([5, 6], (7, 8)), ([9, 6], (1, 2))]
+CHOICES = torch.tensor([[[START, *text, DELIMITER, last, CLASSIFY] for last in both] for text, both in ITEMS])
 TEXTS = CHOICES[:, 0]
 LABELS = torch.tensor([1, 0, 1])
 SEQUENCES = [[5, 3, 1, 4], [2, 7, 1, 8, 2, 8], [9]]
@@ -52,7 +45,7 @@ def test_joint_loss(tiny_model, training, asked, coefficient):
     expected = outputs.task_loss + (0 if outputs.lm_loss is None else coefficient * outputs.lm_loss)
     assert_close(outputs.loss, expected)
     # Evaluation gathers the logits alone.
-    assert set(outputs) - set(GPTConfig.keys_to_ignore_at_inference) == {"loss", "logits"}
+    assert set(outputs) - set(model.config.keys_to_ignore_at_inference) == {"loss", "logits"}
     # As the Trainer does in several processes; the terms are logged.
     outputs.loss *= 2
     assert_close(outputs.task_loss, cross_entropy(outputs.logits, LABELS))
@@ -65,23 +58,15 @@ def ordinal_loss(logits, scores):
     return cross_entropy(logits, (1 - (scores[:, None] - torch.arange(logits.shape[-1])).abs()).clamp(min=0))
 
 
-def plain_regression(logits, labels):
-    return nn.functional.mse_loss(logits.view_as(labels), labels.float())
-
-
-def plain_multi_label(logits, labels):
-    return nn.functional.binary_cross_entropy_with_logits(logits, labels.float())
-
-
 # Number and type of the labels, those of three texts, and the loss.
 PROBLEMS = {
     "ordinal": (4, "ordinal", [0.5, 3.0, 1.25], ordinal_loss),
-    "inferred-regression": (1, None, [0.5, -1.0, 3.0], plain_regression),
-    "regression-column": (1, None, [[0.5], [-1.0], [3.0]], plain_regression),
-    "regression-of-two": (2, "regression", [[0.5, 1.0], [-1.0, 2.0], [3.0, 0.0]], plain_regression),
+    "inferred-regression": (1, None, [0.5, -1.0, 3.0], mse_loss),
+    "regression-column": (1, None, [[0.5], [-1.0], [3.0]], mse_loss),
+    "regression-of-two": (2, "regression", [[0.5, 1.0], [-1.0, 2.0], [3.0, 0.0]], mse_loss),
     "inferred-single-label": (3, None, [2, 0, 1], cross_entropy),
-    "inferred-multi-label": (2, None, [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]], plain_multi_label),
-    "multi-label": (2, "multi_label_classification", [[0, 1], [1, 1], [0, 0]], plain_multi_label),
+    "inferred-multi-label": (2, None, [[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]], binary_cross_entropy_with_logits),
+    "multi-label": (2, "multi_label_classification", [[0, 1], [1, 1], [0, 0]], binary_cross_entropy_with_logits),
 }
 
 
@@ -91,19 +76,16 @@ def test_problem_types(tiny_model, count, kind, labels, plain):
     model = tiny_model(GPTForSequenceClassification, num_labels=count, problem_type=kind).train()
     labels = torch.tensor(labels)
     outputs = model(TEXTS, labels=labels)
-    assert_close(outputs.task_loss, plain(outputs.logits, labels))
+    targets = labels if plain is cross_entropy else labels.float().squeeze(-1)
+    assert_close(outputs.task_loss, plain(outputs.logits.squeeze(-1), targets))
     # The mean over texts is the same, whatever the labels of a text are.
     assert_close(outputs.lm_loss, model(TEXTS).lm_loss)
     items = labels.ne(-100).sum()  # as the Trainer counts them
     parts = [model(TEXTS[part], labels=labels[part], num_items_in_batch=items) for part in (slice(2), slice(2, 3))]
     assert_same_gradients(model, sum(part.loss for part in parts), outputs.loss)
-    known, missing = torch.tensor([0, 2]), labels.clone()
-    missing[1] = -100
-    found, expected = (
-        model(ids, labels=given, return_lm_loss=False)
-        for ids, given in ((TEXTS, missing), (TEXTS[known], labels[known]))
-    )
-    assert_same_gradients(model, found.loss, expected.loss)
+    expected = model(TEXTS[[0, 2]], labels=labels[[0, 2]], return_lm_loss=False)
+    labels[1] = -100
+    assert_same_gradients(model, model(TEXTS, labels=labels, return_lm_loss=False).loss, expected.loss)
 
 
 @each_head

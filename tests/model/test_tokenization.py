@@ -235,18 +235,14 @@ def test_saved_and_loaded(tiny_release, tmp_path, load):
     assert backend.encode(words).ids == tokenizer("The cat\ndidn't sit.")["input_ids"]
 
 
-def encode_texts(batch, tokenizer):
-    return tokenizer(batch["text"])
-
-
 @pytest.mark.parametrize("num_proc", [None, 2], ids=["one process", "two"])
 def test_calls_leave_no_trace_and_map_is_cached(task_tokenizer, num_proc):
     before = Hasher.hash(task_tokenizer)
     task_tokenizer(TEXTS, padding=True, truncation=True, max_length=3)
     assert Hasher.hash(task_tokenizer) == before
     datasets.disable_progress_bars()
-    encode = functools.partial(encode_texts, tokenizer=task_tokenizer)
-    mapped = Dataset.from_dict({"text": TEXTS}).map(encode, batched=True, batch_size=3, num_proc=num_proc)
+    rows, settings = Dataset.from_dict({"text": TEXTS}), {"batched": True, "batch_size": 3, "num_proc": num_proc}
+    mapped = rows.map(lambda batch: task_tokenizer(batch["text"]), **settings)
     assert mapped["input_ids"][:] == task_tokenizer(TEXTS)["input_ids"]
     assert mapped.column_names == ["text", "input_ids", "attention_mask"]
 
