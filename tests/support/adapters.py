@@ -59,17 +59,21 @@ def load_base(head: str, base: Path, **overrides) -> nn.Module:
     return model_class.from_pretrained(base, **settings | overrides)
 
 
-def adapted(variant: str, head: str, base: Path, seed: int = 0, **overrides) -> PeftModel:
-    """A model with an adapter that has moved away from where it starts."""
+@torch.no_grad()
+def moved(model: PeftModel) -> PeftModel:
+    """The model in evaluation mode, its adapter moved away from where it starts."""
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    return model.eval()
+
+
+def adapted(variant: str, head: str, base: Path, **overrides) -> PeftModel:
+    """A base model with a task head and an adapter that has moved."""
     method, options = VARIANTS[variant]
     model = load_base(head, base, **overrides)
-    model = get_peft_model(model, adapter_config(method, model.config, **options))
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
-    return model.eval()
+    return moved(get_peft_model(model, adapter_config(method, model.config, **options)))
 
 
 @torch.no_grad()
