@@ -18,17 +18,16 @@ def model(request, tiny_model):
 @pytest.fixture
 def analyzed(hf_gpt, tiny_checkpoint, tmp_path):
     """
-    `analyzed(what, *flags, model=...)`: the JSON files that an analysis of a tiny model has written into the folder
-    `out` of `tmp_path`, by their names, and what it printed.
+    `analyzed(what, *flags, model=..., status=0)`: the JSON files that an analysis of a tiny model has written into the
+    folder `out` of `tmp_path`, by their names, and what it printed.
     """
 
-    def run(what: str, *flags, model: Path = tiny_checkpoint) -> tuple[dict[str, Any], str]:
+    def run(what: str, *flags, model: Path = tiny_checkpoint, status: int = 0) -> tuple[dict[str, Any], str]:
         out = tmp_path / "out"
-        status, printed, errors = hf_gpt(
-            "analyze", what, "--model_name_or_path", model, "--output_dir", out, "--overwrite", *flags
-        )
-        assert status == 0, errors
+        places = ("--model_name_or_path", model, "--output_dir", out, "--overwrite")
+        found, printed, errors = hf_gpt("analyze", what, *places, *flags)
+        assert found == status, errors
         assert all(path.stat().st_size > 1000 for path in out.iterdir() if path.suffix != ".json")
-        return {path.stem: json.loads(path.read_text()) for path in out.glob("*.json")}, printed
+        return {path.stem: json.loads(path.read_text()) for path in out.glob("*.json")}, errors if status else printed
 
     return run

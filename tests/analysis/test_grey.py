@@ -16,23 +16,11 @@ LADDER = np.linspace(0, 1, 11)
 WORDS = [f"w{number}" for number in range(len(LADDER))]
 
 
-def luminance(colour) -> np.ndarray:
-    """As WCAG 2 defines it, of a colour on white: red, green, blue and, if it has one, alpha, all from 0 to 1."""
-    colour = np.asarray(colour, float)
-    alpha = colour[..., 3:] if colour.shape[-1] == 4 else 1
-    shares = alpha * colour[..., :3] + (1 - alpha)
+def luminance(colour: str) -> float:
+    """As WCAG 2 defines it, of a colour on white as a browser computes it: red, green, blue and, below 1, alpha."""
+    *colour, alpha = [*map(float, re.findall(r"[\d.]+", colour)), 1.0][:4]
+    shares = 1 - alpha * (1 - np.array(colour) / 255)
     return np.where(shares <= 0.04045, shares / 12.92, ((shares + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
-
-
-def check_darkening(colours) -> None:
-    assert len(colours) == len(LADDER)
-    assert all(lighter > darker for lighter, darker in pairwise(luminance(colours)))
-
-
-def css(text: str) -> np.ndarray:
-    """A colour as a browser computes it."""
-    red, green, blue, *alpha = map(float, re.findall(r"[\d.]+", text))
-    return np.array([red / 255, green / 255, blue / 255, *(alpha or [1.0])])
 
 
 def write(kind: str, folder) -> str:
@@ -62,4 +50,5 @@ def test_pages(kind, tmp_path):
         if kind == "attention":
             page.locator("#from button").last.click()
         grounds = page.locator(places).evaluate_all("all => all.map(each => getComputedStyle(each).backgroundColor)")
-        check_darkening([css(ground) for ground in grounds])
+        assert len(grounds) == len(LADDER)
+        assert all(lighter > darker for lighter, darker in pairwise(map(luminance, grounds)))

@@ -55,29 +55,25 @@ def attending(model_class, **settings):
     return model.eval()
 
 
-class Toy:
-    """What perturbation needs of a score."""
-
-    def __init__(self, read, embeds, spans):
-        self.read, self.embeds, self.spans, self.scale = read, embeds, spans, 10.0
-
-    def __call__(self, embeds):
-        return self.read(embeds)
+def toy(read, embeds, spans):
+    """A function with what perturbation needs of a score."""
+    read.embeds, read.spans, read.scale = embeds, spans, 10.0
+    return read
 
 
 def test_perturbation_ranks_the_words_of_a_sum_by_the_size_of_their_weights():
     """A toy whose sigma is known: 2 sigma_i^2 width W_i^2 = rate x variance."""
     weights, width = torch.tensor([10.0, 20.0, 5.0, -20.0, -10.0]), 16
     variance = width * weights.pow(2).sum().item()
-    toy = Toy(lambda x: torch.einsum("w,bwd->bd", weights, x), torch.randn(5, width), [[word] for word in range(5)])
-    found = perturbation(toy, variance, steps=2000)
+    score = toy(lambda x: torch.einsum("w,bwd->bd", weights, x), torch.randn(5, width), [[word] for word in range(5)])
+    found = perturbation(score, variance, steps=2000)
     expected = (0.1 * variance / (2 * width * weights.pow(2))).sqrt()
     torch.testing.assert_close(torch.tensor(found["sigma"]), expected, rtol=0.1, atol=0)
     assert found["losses"][-1] < found["losses"][0]
-    order = torch.tensor(perturbation(toy, variance)["scores"]).argsort().tolist()  # by the defaults
+    order = torch.tensor(perturbation(score, variance)["scores"]).argsort().tolist()  # by the defaults
     assert (order[0], set(order[1:3]), set(order[3:])) == (2, {0, 4}, {1, 3})
     # Tokens of one word share its noise.
-    found = perturbation(Toy(lambda x: x[:, 3], torch.randn(4, 8), [[0, 1], [2, 3]]), 8, **QUICK)
+    found = perturbation(toy(lambda x: x[:, 3], torch.randn(4, 8), [[0, 1], [2, 3]]), 8, **QUICK)
     assert found["sigma"][1] < found["sigma"][0]
 
 
@@ -86,8 +82,9 @@ def test_perturbation_ranks_the_words_of_a_sum_by_the_size_of_their_weights():
 )
 def test_where_nothing_was_learnt_that_is_reported(weights, steps, learnt):
     """In too few steps, or of three words that matter alike."""
-    toy = Toy(lambda x: torch.einsum("w,bwd->b", torch.tensor(weights).float(), x), torch.randn(3, 4), [[0], [1], [2]])
-    assert perturbation(toy, 12.0, steps)["learnt"] is learnt
+    weights = torch.tensor(weights).float()
+    score = toy(lambda x: torch.einsum("w,bwd->b", weights, x), torch.randn(3, 4), [[0], [1], [2]])
+    assert perturbation(score, 12.0, steps)["learnt"] is learnt
 
 
 @torch.no_grad()
@@ -206,4 +203,4 @@ def test_mistakes_are_named():
     with pytest.raises(ValueError, match="training mode"):
         class_score(model.train(), passage, 0)
     with pytest.raises(ValueError, match="the same for all sampled inputs"):
-        perturbation(Toy(torch.sum, torch.ones(2, 2), [[0]]), 0)
+        perturbation(toy(lambda x: x.sum(), torch.ones(2, 2), [[0]]), 0)
