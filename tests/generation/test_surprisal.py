@@ -113,18 +113,14 @@ def test_sums_are_those_of_perplexity(beginning, read, tmp_path):
     """In files of all formats, of texts longer than the context."""
     (tmp_path / "a.txt").write_text(TEXT * 8, encoding="utf-8")
     (tmp_path / "b.txt").write_text("He slept.", encoding="utf-8")
-    flags = ("--beginning", beginning)
-    files, tables = (tmp_path / "a.txt", tmp_path / "b.txt"), []
+    flags, files = ("--beginning", beginning), (tmp_path / "a.txt", tmp_path / "b.txt")
     for ending in ("tsv", "csv", "parquet", "json", "html"):
         output = tmp_path / f"out.{ending}"
         printed, _ = read("surprisal", *flags, "--text_files", *files, "--unit", "nats", "--output_file", output)
         assert "nats, " in printed
-        if ending == "json":
-            tables.append(pd.DataFrame(json.loads(output.read_text())["words"]))
-        elif ending == "parquet":
-            tables.append(pd.read_parquet(output))
-        elif ending != "html":
-            tables.append(pd.read_csv(output, sep="\t" if ending == "tsv" else ","))
+    tables = [pd.read_csv(tmp_path / "out.tsv", sep="\t"), pd.read_csv(tmp_path / "out.csv")]
+    tables += [pd.read_parquet(tmp_path / "out.parquet")]
+    tables += [pd.DataFrame(json.loads((tmp_path / "out.json").read_text())["words"])]
     names = ["document", "word_number", "word", "start", "end", "tokens", "surprisal", "entropy", "rank"]
     for table in tables:
         assert list(table.columns) == names
