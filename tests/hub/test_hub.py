@@ -69,47 +69,37 @@ def both(*changes):
     return lambda r, m: {name: data for change in changes for name, data in change(r, m).items()}
 
 
-KERNEL = "kernels-community/flash-attn3"
-EVIL = ["evil.Evil", None]
-# What a repository is changed to, and how loading it ends: None for a model that loads.
-CRAFTED = {
-    "pickle next to it": (files("pytorch_model.bin", "a.PKL", "data/a.pkl", "last-checkpoint/optimizer.pt"), None),
+KERNEL, TOKENIZER = "kernels-community/flash-attn3", "tokenizer_config.json"
+UNKNOWN = {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", None]}}
+ADAPTER = {"adapter_config.json": b'{"auto_mapping": {"parent_library": "evil"}, "peft_type": "LORA"}'}
+# What is added to a repository whose model loads without it.
+IGNORED = {
+    "pickle next to it": files("pytorch_model.bin", "a.PKL", "data/a.pkl", "last-checkpoint/optimizer.pt"),
+    "path outside": lambda r, m: dict.fromkeys(("../../evil.json", "/etc/evil.json"), b"{}"),
+    "code elsewhere": config(auto_map={"AutoConfig": "mallory/evil--configuration_gpt.GPTConfig"}),
+    "other code": both(config(auto_map={"AutoModelForCausalLM": "evil.GPTModel"}), files("evil.py")),
+    "other version of our code": files("modeling_gpt.py", "tokenization_gpt.py", "evil.PY", "data/features.py"),
+    "other class": config(TOKENIZER, auto_map={"AutoTokenizer": ["os.system", None]}, trust_remote_code=True),
+    "code of generation": files("custom_generate/generate.py"),
+    "pipelines": config(custom_pipelines={"a": {"impl": "evil.A"}}),
+}
+# What a repository is changed to, and how loading it ends.
+REFUSED = {
     "pickle in disguise": (files("model.safetensors"), r"model\.safetensors: "),
     "cut short": (lambda r, m: {"model.safetensors": r.files()["model.safetensors"][:-9]}, r"model\.safetensors: "),
-    "path outside": (lambda r, m: dict.fromkeys(("../../evil.json", "/etc/evil.json"), b"{}"), None),
-    "code elsewhere": (config(auto_map={"AutoConfig": "mallory/evil--configuration_gpt.GPTConfig"}), None),
-    "other code": (both(config(auto_map={"AutoModelForCausalLM": "evil.GPTModel"}), files("evil.py")), None),
-    "other version of our code": (
-        files("modeling_gpt.py", "tokenization_gpt.py", "evil.PY", "data/features.py"),
-        None,
-    ),
-    "other class": (
-        config("tokenizer_config.json", auto_map={"AutoTokenizer": ["os.system", None]}, trust_remote_code=True),
-        None,
-    ),
-    "unknown class": (
-        both(
-            config("tokenizer_config.json", tokenizer_class="Evil", auto_map={"AutoTokenizer": EVIL}), files("evil.py")
-        ),
-        "a GPTTokenizer is needed",
-    ),
-    "code of generation": (files("custom_generate/generate.py"), None),
-    "pipelines": (config(custom_pipelines={"a": {"impl": "evil.A"}}), None),
+    "unknown class": (both(config(TOKENIZER, **UNKNOWN), files("evil.py")), "a GPTTokenizer is needed"),
     "nested map": (config(text_config={"x": [{"auto_map": {"AutoModel": "evil/repo--a.B"}}]}), "alice/tiny: "),
     "kernel": (config(_attn_implementation=KERNEL), "names a kernel of the Hub"),
     "kernel of a part": (config(attn_implementation={"x": KERNEL}), "names a kernel of the Hub"),
     "other weights": (config(transformers_weights="evil.bin"), "names other weights"),
-    "adapter": (
-        lambda r, m: {"adapter_config.json": b'{"auto_mapping": {"parent_library": "evil"}, "peft_type": "LORA"}'},
-        "no base model",
-    ),
+    "adapter": (lambda r, m: ADAPTER, "no base model"),
     "no json": (lambda r, m: {"config.json": b"{"}, r"config\.json"),
 }
 
 
-@pytest.mark.parametrize("how", CRAFTED)
+@pytest.mark.parametrize("how", [*IGNORED, *REFUSED])
 def test_nothing_of_a_crafted_repository_runs_or_reaches_the_disk(pushed, tmp_path, how):
-    change, message = CRAFTED[how]
+    change, message = REFUSED.get(how) or (IGNORED[how], None)
     marker = Trap(tmp_path / "ran")
     pushed.put("alice/tiny", change(pushed.repository("alice/tiny"), marker))
 

@@ -76,20 +76,14 @@ def test_a_model_goes_with_code_map_and_card_and_nothing_else(hub, folder, capsy
 
 def test_the_card_tells_how_to_load_the_head(hub, folder):
     GPTForMultipleChoice.from_pretrained(folder).save_pretrained(folder)
-    (folder / "README.md").write_text(
-        '---\nlicense: mit\ntags: [mine]\n---\n\n# Mine\n\nText.\n\n    folder = "."  # this repository\n'
-    )
+    own = '---\nlicense: mit\ntags: [mine]\n---\n\n# Mine\n\nText.\n\n    folder = "."  # this repository\n'
+    (folder / "README.md").write_text(own)
     push(folder, "alice/tiny", base_model="alice/base")
     push(folder, "alice/tiny", base_model="alice/base", tag="v1")
     text = hub.repository("alice/tiny").files()["README.md"].decode()
     card = ModelCard(text)
-    assert card.data.to_dict() == {
-        "license": "mit",
-        "tags": ["mine"],
-        "library_name": "transformers",
-        "pipeline_tag": "multiple-choice",
-        "base_model": "alice/base",
-    }
+    added = {"library_name": "transformers", "pipeline_tag": "multiple-choice", "base_model": "alice/base"}
+    assert card.data.to_dict() == {"license": "mit", "tags": ["mine"]} | added
     assert card.text.strip().startswith('# Mine\n\nText.\n\n    folder = "alice/tiny"')
     assert text.count(HEADING) == 1
     assert 'AutoModelForMultipleChoice.from_pretrained("alice/tiny", revision="v1", trust_remote_code=True)' in text

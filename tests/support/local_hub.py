@@ -91,15 +91,8 @@ class LocalHub:
 
     def environment(self, cache: object) -> dict[str, str]:
         """What a process has to find in its environment; `cache` is its folder for downloads."""
-        return {
-            "HF_ENDPOINT": self.endpoint,
-            "HF_TOKEN": TOKEN,
-            "HF_HOME": str(cache),
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_OFFLINE": "0",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "NO_PROXY": "127.0.0.1",
-        }
+        ours = {"HF_ENDPOINT": self.endpoint, "HF_TOKEN": TOKEN, "HF_HOME": str(cache), "NO_PROXY": "127.0.0.1"}
+        return ours | {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
     def use_here(self, patch, cache: object) -> "LocalHub":
         """This process takes the server for the Hub, and waits for nothing, while `patch` (a `MonkeyPatch`) holds."""

@@ -22,12 +22,12 @@ VOCABULARY += ["th", "the</w>", "pa", "the", "th</w>", "path</w>", ",</w>", ".</
 ROWS = len(VOCABULARY)
 
 
-def stock_model(model_class: type[PreTrainedModel], seed: int = 0, **config) -> PreTrainedModel:
+def stock_model(model_class: type[PreTrainedModel], **config) -> PreTrainedModel:
     """A stock model with large weights and the small vocabulary."""
     values = {"vocab_size": ROWS, "n_positions": POSITIONS, "n_embd": WIDTH, "n_layer": 2, "n_head": 2}
     if "GPT2" in model_class.__name__:
         values |= {"bos_token_id": 1, "eos_token_id": 1}
-    return with_large_weights(model_class(model_class.config_class(**values | config)), seed)
+    return with_large_weights(model_class(model_class.config_class(**values | config)), 0)
 
 
 @torch.no_grad()
@@ -80,15 +80,12 @@ def gpt2_tokenizer(texts: Iterable[str] = (), size: int = 400, **settings) -> GP
     return GPT2Tokenizer(vocab=vocabulary, merges=[tuple(pair) for pair in model["merges"]], **settings)
 
 
-def save_gpt2(folder: Path, **config) -> GPT2LMHeadModel:
+def save_gpt2(folder: Path) -> None:
     """A small stock `gpt2` with its tokenizer, as transformers saves it."""
     tokenizer = gpt2_tokenizer(model_max_length=64)
-    end = tokenizer.eos_token_id
-    values = {"vocab_size": len(tokenizer), "n_positions": 64, "bos_token_id": end, "eos_token_id": end}
-    model = stock_model(GPT2LMHeadModel, **values | config)
-    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return model
+    config = dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.eos_token_id)
+    stock_model(GPT2LMHeadModel, vocab_size=len(tokenizer), n_positions=64, **config).save_pretrained(folder)
 
 
 class Trap:
