@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
+from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
@@ -28,25 +29,19 @@ MODULES = {
 def imports_of(module: str) -> Iterator[tuple[str, ast.AST, bool]]:
     """Modules of hf_gpt that a module imports: name, syntax node, and whether the import stands in a function."""
     path = MODULES[module]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    inside = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
-    }
-    here = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    for node in ast.walk(tree):
+    package = ".".join(path.relative_to(PACKAGE.parent).parent.parts)
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = {node for function in functions for node in ast.walk(function)}
+    for node in nodes:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-            yield from ((name, node, id(node) in inside) for name in names if name.split(".")[0] == "hf_gpt")
-        elif isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").split(".")[0] == "hf_gpt"):
-            base = here[: len(here) - node.level + 1] if node.level else []
-            target = [*base, *(node.module or "").removeprefix("hf_gpt").strip(".").split(".")]
-            dotted = ".".join(filter(None, target))
-            for alias in node.names:
+            yield from ((name, node, node in inside) for name in names if name.split(".")[0] == "hf_gpt")
+        elif isinstance(node, ast.ImportFrom):
+            origin, _, dotted = resolve_name("." * node.level + (node.module or ""), package).partition(".")
+            for alias in node.names if origin == "hf_gpt" else ():
                 deeper = f"{dotted}.{alias.name}".strip(".")
-                yield (deeper if deeper in MODULES else dotted), node, id(node) in inside
+                yield (deeper if deeper in MODULES else dotted), node, node in inside
 
 
 def subpackage(module: str) -> str:

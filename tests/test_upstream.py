@@ -3,7 +3,7 @@
 import ast
 import importlib
 import inspect
-from collections.abc import Iterator
+import itertools
 from pathlib import Path
 from pkgutil import resolve_name, walk_packages
 
@@ -75,21 +75,6 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in ("_asdict", "_replace")
 
 
-def nodes() -> Iterator[ast.AST]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield from ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-
-
-def classes() -> set[type]:
-    """All classes of the package."""
-    found = set()
-    for module in walk_packages(hf_gpt.__path__, "hf_gpt."):
-        if not module.name.endswith("__main__"):
-            members = vars(importlib.import_module(module.name)).values()
-            found |= {each for each in members if inspect.isclass(each) and each.__module__ == module.name}
-    return found
-
-
 @pytest.mark.parametrize("path", [*READ, *OVERRIDDEN, *OF_INSTANCES])
 def test_the_name_is_there(path):
     if path in OF_INSTANCES:
@@ -101,7 +86,8 @@ def test_the_name_is_there(path):
 
 def test_all_names_that_are_read_are_listed():
     own, read = set(), set()
-    for node in nodes():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")]
+    for node in itertools.chain(*map(ast.walk, trees)):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             own.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -118,7 +104,9 @@ def test_all_names_that_are_read_are_listed():
 def test_all_names_that_are_overridden_are_listed():
     listed = {(path.split(".")[-1], id(inspect.unwrap(resolve_name(path.rpartition(".")[0])))) for path in OVERRIDDEN}
     made_by_others = {"_abc_impl", "_backward_cls", "_auto_class"}
-    for ours in classes():
+    names = {module.name for module in walk_packages(hf_gpt.__path__, "hf_gpt.")} - {"hf_gpt.__main__"}
+    members = [each for name in names for each in vars(importlib.import_module(name)).values()]
+    for ours in {each for each in members if inspect.isclass(each) and each.__module__ in names}:
         for name in filter(is_private, vars(ours).keys() - made_by_others):
             above = [base for base in ours.__mro__[1:] if not base.__module__.startswith("hf_gpt")]
             if any(name in vars(base) for base in above):
