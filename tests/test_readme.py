@@ -137,6 +137,7 @@ def installed(tmp_path_factory):
         shutil.copytree(REPOSITORY / name, folder / "clone" / name, symlinks=True, ignore=ignored)
     with build("wheel", folder / "clone", folder) as archive:
         archive.extractall(folder / "site")
+    assert next(folder.glob("*.whl")).stat().st_size <= 14_000_000
     return folder
 
 
