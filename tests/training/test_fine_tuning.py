@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_gpt import FineTuningArguments, GPTForSequenceClassification, GPTTrainer, TokenTreeCollator, token_trees
+from hf_gpt.cards import FineTunedCard
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments
 from hf_gpt.loading import load_tokenizer
@@ -56,6 +57,11 @@ def test_output_of_a_run(train, tmp_path):
     assert rates == [0, *(pytest.approx(1e-3 * (1 - step / 10)) for step in range(1, 10))]
     assert answers_of_card(output)
     assert "random weights" not in (output / "README.md").read_text()
+    card, state = FineTunedCard.load(output), json.loads((output / "checkpoint-10/trainer_state.json").read_text())
+    assert (card.kept_step, card.chosen_by, card.resumed) == (state["best_global_step"], "accuracy", False)
+    assert (card.hardware, card.seed, card.seconds) == ("cpu", 42, state["log_history"][-1]["train_runtime"])
+    settings = {"global batch size": 8, "optimizer": "the release's Adam", "steps": 10}
+    assert card.hyperparameters.items() >= settings.items()
 
 
 def test_transfer_of_the_lowest_layers(tiny_checkpoint):
