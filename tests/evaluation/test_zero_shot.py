@@ -20,7 +20,7 @@ from hf_gpt.tasks import get_task
 
 from ..support.runs import evaluation, predictions
 from ..support.stock_models import save_gpt2
-from ..support.task_files import jsonl, write
+from ..support.task_files import jsonl, write, write_rows
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
@@ -115,8 +115,8 @@ def test_choices_are_scored_as_alone(model, score, tmp_path):
 
 
 def test_words_behind_a_prompt(model, tmp_path):
-    file, texts = tmp_path / "texts.csv", ["the rain fell", "he opened it"]
-    file.write_text("text,label\n" + "".join(f"{text},bad\n" for text in texts))
+    texts = ["the rain fell", "he opened it"]
+    file = write_rows(tmp_path, ("text", "label"), *((text, "bad") for text in texts))
     flags = ["--class_names", "bad", "good", "--zero_shot_prompt", "very", "--zero_shot_words", "wet", "dry all"]
     flags += ["--task", "custom", "--text_column", "text", "--test_file", file, "--output_dir", tmp_path / "out"]
     record = evaluation("--zero_shot", "--model_name_or_path", model, *flags)
@@ -230,11 +230,9 @@ def run_evaluation(model: Path, output: Path, *flags) -> dict:
 
 @pytest.mark.parametrize(("flags", "labels"), [([], "xy"), (["--label_separator", ";"], ["x", "x;y"])], ids=str)
 def test_new_rows_without_labels_and_training_file_are_predicted(flags, labels, train, tmp_path):
-    given, new, model = tmp_path / "train.csv", tmp_path / "new.csv", tmp_path / "trained"
-    rows = [f"text {number},{labels[number % 2]}" for number in range(26)]
-    given.write_text("\n".join(["text,label", *rows[:20]]) + "\n", encoding="utf-8")
-    lines = ["text", *(row.rpartition(",")[0] for row in rows[20:])]
-    new.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows, model = [(f"text {number}", labels[number % 2]) for number in range(26)], tmp_path / "trained"
+    given = write_rows(tmp_path, ("text", "label"), *rows[:20])
+    new = write_rows(tmp_path, ("text",), *(row[:1] for row in rows[20:]), name="new.csv")
     task = ["--task", "custom", "--text_column", "text"]
     train(model, *task, *flags, "--train_file", given, "--max_steps", 1)
     record = run_evaluation(model, tmp_path / "out", "--test_file", new, *task)
@@ -244,7 +242,7 @@ def test_new_rows_without_labels_and_training_file_are_predicted(flags, labels, 
     if flags:
         return
     # Of rows of which some have labels, these are evaluated.
-    new.write_text("\n".join(["text,label", rows[0], "text 1,", ",", rows[2]]) + "\n", encoding="utf-8")
+    write_rows(tmp_path, ("text", "label"), rows[0], ("text 1", ""), ("", ""), rows[2], name="new.csv")
     record = run_evaluation(model, tmp_path / "some", "--test_file", new, *task)
     assert (record["rows"], record["measured_rows"]) == (4, 2)
     assert [bool(row["prediction"]) for row in predictions(tmp_path / "some")] == [True, True, False, True]
