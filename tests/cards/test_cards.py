@@ -11,13 +11,12 @@ from huggingface_hub.repocard_data import model_index_to_eval_results
 from peft import get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
-from hf_gpt import FineTuningArguments, GPTForSequenceClassification, GPTTrainer, TokenTreeCollator, token_trees
+from hf_gpt import FineTuningArguments
 from hf_gpt.adapters import adapter_config
 from hf_gpt.cards import FineTunedCard, learning_rate_advice
 from hf_gpt.cards.facts import fill_in
 from hf_gpt.files import CARD, FACTS
-from hf_gpt.tasks import get_task, load_task
-from hf_gpt.tasks.metrics import compute_metrics_for
+from hf_gpt.tasks import get_task
 from hf_gpt.training.finetune import summarise
 
 from ..support.adapters import save_adapter
@@ -64,9 +63,13 @@ def test_bundled_cards_are_read_and_their_code_and_commands_run(name, tiny_check
             assert flag in known or re.search(rf"\b{flag}:", source), flag
 
 
-def test_the_card_of_a_model_proposes_its_learning_rate(tmp_path):
+def test_the_card_of_a_model_proposes_its_learning_rate(hf_gpt, tmp_path):
+    """Where no other than the paper's was asked for."""
     mini = str(REPOSITORY / "model_cards" / "gpt-mini")
-    assert "was fine-tuned with --learning_rate 0.0005" in learning_rate_advice(mini, 6.25e-5)
+    flags = ("finetune", "--model_name_or_path", mini, "--task", "none", "--output_dir", tmp_path / "out")
+    assert "was fine-tuned with --learning_rate 0.0005 (its card); this run takes 6.25e-05" in hf_gpt(*flags)[1]
+    for more in (("--learning_rate", "1e-3"), ("--adaptation", "lora")):
+        assert "its card" not in hf_gpt(*flags, *more)[1]
     (tmp_path / CARD).write_text("---\n: [\n---\n")
     openai = mini.replace("gpt-mini", "openai-gpt")
     for model, rate in ((mini, 5e-4), (openai, 1.0), ("nowhere", 1.0), (tmp_path, 1.0)):
@@ -175,34 +178,8 @@ def test_text_says_what_the_facts_say():
     assert "\n\n\n" not in card.text
 
 
-def test_what_a_trainer_knows(tiny_checkpoint, tmp_path):
-    task, tokenizer = load_task("questions"), AutoTokenizer.from_pretrained(tiny_checkpoint, task_template=True)
-    train, validation, _ = (token_trees(rows.select(range(25)), tokenizer) for rows in task.splits.values())
-    model = GPTForSequenceClassification.from_pretrained(tiny_checkpoint, num_labels=6)
-    settings = {"learning_rate": 1e-2, "per_device_train_batch_size": 8, "num_train_epochs": 3, "save_total_limit": 9}
-    args = FineTuningArguments(output_dir=str(tmp_path), use_cpu=True, disable_tqdm=True, **settings)
-    args.metric_for_best_model, args.greater_is_better = "eval_accuracy", True
-    trainer = GPTTrainer(
-        model=model,
-        args=args,
-        train_dataset=train,
-        eval_dataset=validation,
-        processing_class=tokenizer,
-        compute_metrics=compute_metrics_for(task.spec),
-        data_collator=TokenTreeCollator(tokenizer.pad_token_id),
-    )
-    trainer.train()
-    card = FineTunedCard.for_task(task.spec, str(tiny_checkpoint))
-    fill_in(card, args, trainer.state, trainer.model)
-    assert (card.kept_step, card.chosen_by) == (trainer.state.best_global_step, "accuracy")
-    assert card.seconds == trainer.state.log_history[-1]["train_runtime"]
-    expected = {"global batch size": 8, "optimizer": "the release's Adam", "steps": 12}
-    assert card.hyperparameters.items() >= expected.items()
-    assert (card.hardware, card.seed, card.resumed) == ("cpu", args.seed, False)
-
-
 def test_what_the_stock_trainer_knows(tiny_checkpoint, tmp_path):
-    """A language model with transformers' own Trainer."""
+    """A language model with transformers' own Trainer; of ours see `training/test_fine_tuning.py`."""
     model = AutoModelForCausalLM.from_pretrained(tiny_checkpoint)
     rows = [{"input_ids": [*range(first, first + 10)], "labels": [*range(10)]} for first in range(12)]
     options = {"use_cpu": True, "disable_tqdm": True, "report_to": "none", "save_strategy": "no", "seed": 11}

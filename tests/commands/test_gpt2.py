@@ -7,17 +7,14 @@ from hf_gpt import GPTForSequenceClassification, GPTTokenizer
 from hf_gpt.demo import Demo
 
 from ..support.runs import evaluation, finetune, pretraining, run_command
-from ..support.stock_models import save_gpt2
 
 TEXT = "Who was the first man on the moon?"
 
 
 @pytest.fixture(scope="module")
-def gpt2(tmp_path_factory):
-    """Folder of a stock model and of what it was converted to; tests only read them."""
-    folder = tmp_path_factory.mktemp("gpt2")
-    save_gpt2(folder / "stock")
-    run_command("convert", folder / "stock", folder / "converted")
+def converted_gpt2(stock_gpt2, tmp_path_factory):
+    """Folder of what the stock model was converted to; tests only read it."""
+    run_command("convert", stock_gpt2, folder := tmp_path_factory.mktemp("gpt2") / "converted")
     return folder
 
 
@@ -30,26 +27,26 @@ def gpt2(tmp_path_factory):
     ],
     ids=lambda command: command.split()[0],
 )
-def test_texts(command, gpt2, tmp_path, hf_gpt):
+def test_texts(command, stock_gpt2, converted_gpt2, tmp_path, hf_gpt):
     """A stock model and the converted one print the same, and have the same hidden states and scores."""
     (tmp_path / "a.txt").write_text(f"{TEXT}\n")
     results = []
-    for name in ("stock", "converted"):
+    for name, model in (("stock", stock_gpt2), ("converted", converted_gpt2)):
         words = {"TEXT": TEXT, "FILE": tmp_path / "a.txt", "OUT": tmp_path / name}
         flags = [words.get(word, word) for word in command.split()]
-        status, printed, errors = hf_gpt(*flags, "--model_name_or_path", gpt2 / name)
+        status, printed, errors = hf_gpt(*flags, "--model_name_or_path", model)
         assert status == 0, errors
         files = [file for file in (tmp_path / name).rglob("*") if file.suffix in (".parquet", ".tsv")]
         assert len(files) == ("OUT" in command)
-        results.append([file.read_bytes() for file in files] or printed.replace(str(gpt2 / name), "MODEL"))
+        results.append([file.read_bytes() for file in files] or printed.replace(str(model), "MODEL"))
     assert results[0] == results[1]
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("adaptation", ["full", "lora"])
-def test_fine_tuning(adaptation, gpt2, tmp_path):
+def test_fine_tuning(adaptation, stock_gpt2, tmp_path):
     output = tmp_path / "questions"
-    flags = ["--task", "questions", "--model_name_or_path", gpt2 / "stock", "--adaptation", adaptation]
+    flags = ["--task", "questions", "--model_name_or_path", stock_gpt2, "--adaptation", adaptation]
     flags += ["--max_train_rows", 40, "--max_eval_rows", 20]
     finetune(*flags, "--max_steps", 3, "--learning_rate", 1e-3, "--output_dir", output)
     tokenizer = AutoTokenizer.from_pretrained(output)
@@ -67,9 +64,9 @@ def test_fine_tuning(adaptation, gpt2, tmp_path):
 
 @pytest.mark.whole
 @pytest.mark.parametrize("kind", ["causal", "masked"])
-def test_pretraining_continues(kind, gpt2, tmp_path, capsys):
+def test_pretraining_continues(kind, stock_gpt2, tmp_path, capsys):
     (tmp_path / "a.txt").write_text(f"{TEXT}\n\nIt was a cat, said he.\n" * 200)
-    flags = ["--text_files", tmp_path / "a.txt", "--model_name_or_path", gpt2 / "stock", "--max_steps", 2]
+    flags = ["--text_files", tmp_path / "a.txt", "--model_name_or_path", stock_gpt2, "--max_steps", 2]
     pretraining(*flags, "--output_dir", tmp_path / "out", "--masked", kind == "masked")
     assert "with new rows of _start_" in capsys.readouterr().out
     assert AutoTokenizer.from_pretrained(tmp_path / "out").byte_level
@@ -77,6 +74,5 @@ def test_pretraining_continues(kind, gpt2, tmp_path, capsys):
         assert len(pipeline("fill-mask", model=str(tmp_path / "out"))("It was a<mask> cat.")) == 5
 
 
-def test_the_page(gpt2):
-    page = Demo(str(gpt2 / "stock"))
-    assert page.next_tokens(TEXT, 3)
+def test_the_page(stock_gpt2):
+    assert Demo(str(stock_gpt2)).next_tokens(TEXT, 3)

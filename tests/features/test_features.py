@@ -15,7 +15,6 @@ from transformers import AutoModel, AutoModelForSequenceClassification, AutoToke
 from hf_gpt.commands import parse_arguments
 from hf_gpt.features import FeatureExtractor, resolve_layers, word_spans
 from hf_gpt.features.shards import CSV, RESULT, SETTINGS, FeatureArguments, extract, load_extractor
-from hf_gpt.trees.collators import length_sorted_batches
 
 from ..support.runs import SAME_PRODUCTS, finish, run_command, start_run
 from ..support.task_files import jsonl, write
@@ -145,14 +144,12 @@ def test_extractors_that_are_refused(tiny_checkpoint, tokenizer):
         FeatureExtractor(model.train(), tokenizer)
 
 
-def test_words_layers_and_batches(tokenizer):
+def test_words_and_layers(tokenizer):
     # The release's words: the contraction is two.
     spans = word_spans(tokenizer(["She  didn't see Gutenberg."]).encodings[0])
     assert spans[:, :2].tolist() == [[0, 1], [1, 2], [2, 3], [3, 4], [4, 8], [8, 9]]
     assert resolve_layers("all", 3) == resolve_layers(["all"], 3) == [0, 1, 2, 3]
     assert resolve_layers(["-1", 1, "1", -4], 3) == [0, 1, 3]
-    batches = length_sorted_batches(np.array([3, 9, 0, 3, 4, 2]), 9)
-    assert [batch.tolist() for batch in batches] == [[1], [4, 0], [3, 5]]
 
 
 @pytest.mark.parametrize("pooling", ["mean", "none"])
@@ -242,16 +239,11 @@ WORD_COLUMNS = ["sequence", "word_start", "word_end", "word_tokens", "word"]
 
 @pytest.mark.parametrize(
     ("flags", "columns"),
-    [
-        ([], []),
-        (["--pooling", "none", "--unit", "word"], WORD_COLUMNS),
-        (["--pooling", "none"], ["input_ids"]),
-    ],
-    ids=["texts", "words", "tokens"],
+    [("", []), ("--pooling none --unit word", WORD_COLUMNS), ("--pooling none", ["input_ids"])],
 )
 def test_lines_of_csv_are_the_rows_of_the_shards(flags, columns, run, tmp_path):
     """A line per text, word or token; one of the shards has no token."""
-    run("out", "--csv", "true", "--layers", 0, 2, "--rows_per_shard", 1, "--keep_columns", "label", *flags)
+    run("out", "--csv", "true", "--layers", 0, 2, "--rows_per_shard", 1, "--keep_columns", "label", *flags.split())
     rows = load_dataset(str(tmp_path / "out"), split="train").to_pandas()
     if flags:
         rows = rows.explode([*columns, "layer_0", "layer_2"]).dropna()

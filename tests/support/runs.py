@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from hf_gpt import GPT_MINI, GPTConfig, GPTForCausalLM
 from hf_gpt.__main__ import main
 from hf_gpt.commands import parse_arguments
 from hf_gpt.evaluation import EvaluationArguments, evaluate
+from hf_gpt.model.configuration_gpt import DROPOUTS
 from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
 from hf_gpt.training.finetune import run
 from hf_gpt.training.packing import TextArguments
@@ -31,6 +33,7 @@ from hf_gpt.training.trainer import checkpoints_in
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ARGUMENTS = (ModelArguments, DataArguments, FineTuningArguments)
+EVALUATION = (ModelArguments, DataArguments, EvaluationArguments)
 PRETRAINING = (TextArguments, ShapeArguments, PretrainingArguments)
 # No trial, which a busy machine decides: runs are compared bit by bit.
 SAME_PRODUCTS = ("--fast_float32", "false")
@@ -39,38 +42,23 @@ SAME_PRODUCTS = ("--fast_float32", "false")
 def save_tiny_model(folder: Path) -> Path:
     """A random language model of width 32 with the tokenizer of gpt-mini."""
     torch.manual_seed(0)
-    settings = {
-        "n_positions": 64,
-        "n_embd": 32,
-        "n_layer": 2,
-        "n_head": 2,
-        "n_inner": None,
-        "untrained_token_ids": None,
-    }
-    settings |= dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop"), 0.1)
+    settings = {"n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_inner": None}
+    settings |= {"untrained_token_ids": None} | dict.fromkeys(DROPOUTS, 0.1)
     GPTForCausalLM(GPTConfig.from_pretrained(GPT_MINI, **settings)).save_pretrained(folder)
     AutoTokenizer.from_pretrained(GPT_MINI).save_pretrained(folder)
     return folder
 
 
-def pretraining(*flags) -> dict:
-    """One run of pretraining in this process, of a step; the last of repeated flags counts."""
-    common = ["--use_cpu", "true", "--disable_tqdm", "true", "--save_strategy", "no", "--eval_strategy", "no"]
-    common += [*SAME_PRODUCTS, "--per_device_train_batch_size", 2, "--validation_rows", 5, "--max_steps", 1]
-    return pretrain(*parse_arguments(PRETRAINING, [str(flag) for flag in [*common, *flags]]))
+def in_this_process(function: Callable, kinds: tuple, defaults: str, *flags) -> dict:
+    """What a command calls, on its flags; the last of repeated ones counts."""
+    common = ["--use_cpu", "true", "--disable_tqdm", "true", *SAME_PRODUCTS, *defaults.split()]
+    return function(*parse_arguments(kinds, [*common, *map(str, flags)]))
 
 
-def finetune(*flags) -> dict:
-    """One run in this process; the last of repeated flags counts."""
-    defaults = ["--use_cpu", "true", "--disable_tqdm", "true", "--num_train_epochs", "1", "--logging_steps", "1"]
-    return run(*parse_arguments(ARGUMENTS, [*defaults, *SAME_PRODUCTS, *map(str, flags)]))
-
-
-def evaluation(*flags) -> dict:
-    """One evaluation in this process; the last of repeated flags counts."""
-    kinds = (ModelArguments, DataArguments, EvaluationArguments)
-    common = ["--use_cpu", "true", "--disable_tqdm", "true", *SAME_PRODUCTS]
-    return evaluate(*parse_arguments(kinds, [*common, *map(str, flags)]))
+ONE_STEP = "--save_strategy no --eval_strategy no --per_device_train_batch_size 2 --validation_rows 5 --max_steps 1"
+pretraining = partial(in_this_process, pretrain, PRETRAINING, ONE_STEP)
+finetune = partial(in_this_process, run, ARGUMENTS, "--num_train_epochs 1 --logging_steps 1")
+evaluation = partial(in_this_process, evaluate, EVALUATION, "")
 
 
 def run_command(*words) -> None:
@@ -162,24 +150,24 @@ def training_lines(checkpoint: Path) -> list[list[float]]:
     return [[line.get(term, 0.0) for term in terms] for line in training_log(checkpoint)]
 
 
-def assert_same(ours: Path, theirs: Path, compare: Callable[[torch.Tensor, torch.Tensor], bool]) -> None:
-    """Two safetensors files agree in every tensor."""
-    first, second = load_file(ours), load_file(theirs)
-    assert first.keys() == second.keys()
-    different = [name for name, value in first.items() if not compare(value, second[name])]
-    assert not different
+def assert_same(ours: Path, theirs: Path) -> None:
+    """Two safetensors files hold the same bits."""
+    torch.testing.assert_close(load_file(ours), load_file(theirs), rtol=0, atol=0)
+
+
+def assert_same_parameters(*models: dict[str, torch.Tensor]) -> None:
+    """Those of two models agree to 1e-5."""
+    # A bias of all keys, or all choices, changes no softmax: its gradient is rounding error, which Adam blows up.
+    left_out = ("score.bias", "c_attn.bias")
+    kept = ({name: value for name, value in each.items() if not name.endswith(left_out)} for each in models)
+    torch.testing.assert_close(*kept, rtol=1e-5, atol=1e-5)
 
 
 def assert_same_training(ours: Path, theirs: Path, step: int) -> None:
     """Losses, gradient norms and parameters of two runs agree to 1e-5."""
     ours, theirs = (output / f"checkpoint-{step}" for output in (ours, theirs))
     np.testing.assert_allclose(training_lines(ours), training_lines(theirs), rtol=1e-5, atol=1e-5)
-    # A bias of all keys, or all choices, changes no softmax: its gradient is rounding error, which Adam blows up.
-    first, second = (load_file(next(folder.glob("*model.safetensors"))) for folder in (ours, theirs))
-    assert first.keys() == second.keys()
-    for name in first:
-        if not name.endswith(("score.bias", "c_attn.bias")):
-            torch.testing.assert_close(first[name], second[name], rtol=1e-5, atol=1e-5, msg=name)
+    assert_same_parameters(*(load_file(next(folder.glob("*model.safetensors"))) for folder in (ours, theirs)))
 
 
 def files_of(folder: Path) -> dict[str, object]:

@@ -11,7 +11,7 @@ import yaml
 from hf_gpt.tasks import custom_task, load_task
 
 from ..support.runs import REPOSITORY
-from ..support.task_files import jsonl, rows_of, write
+from ..support.task_files import jsonl, rows_of, write, write_rows
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
@@ -20,11 +20,6 @@ TEXT = {"text_column": "text"}
 PAIR = {"premise_column": "a", "hypothesis_column": "b"}
 CHOICES = {"context_column": "text", "choice_columns": ["text", "b", "c"]}
 WORDS = {"words_column": "tokens", "label_column": "tags"}
-
-
-def write_rows(folder, header, *rows, name="own.csv"):
-    lines = (",".join(map(str, row)) + "\n" for row in (header, *rows))
-    return write(folder, {name: "".join(lines)}) / name
 
 
 @pytest.mark.parametrize("name", ["own.csv", "own.tsv.gz", "own.jsonl", "own.jsonl.xz", "own.ndjson", "own.parquet"])

@@ -10,6 +10,8 @@ from hf_gpt.tasks import get_task
 from hf_gpt.tasks.metrics import compute_metrics_for
 from hf_gpt.tasks.spec import Layout, TaskSpec
 
+from ..support.task_files import write_metric
+
 # Two predicted as in the reference, one not: enough to tell every average apart.
 CLASS_LOGITS, CLASS_LABELS = np.eye(3)[[0, 1, 1, 2]], np.array([0, 1, 2, 2])
 ORDINAL = {"problem_type": "ordinal", "score_range": (0, 5)}
@@ -58,23 +60,8 @@ def test_metrics_of_logits(case):
     assert measure(task, logits, labels) == {name: pytest.approx(value, abs=1e-4) for name, value in expected.items()}
 
 
-MODULE = """
-import datasets
-import evaluate
-
-class Wrong(evaluate.Metric):
-    def _info(self):
-        features = datasets.Features({"predictions": datasets.Value("int64"), "references": datasets.Value("int64")})
-        return evaluate.MetricInfo(description="", citation="", inputs_description="", features=features)
-
-    def _compute(self, predictions, references):
-        return {"wrong": sum(p != r for p, r in zip(predictions, references))}
-"""
-
-
 def test_any_metric_of_evaluate_by_its_path(tmp_path):
-    (tmp_path / "wrong.py").write_text(MODULE, encoding="utf-8")
-    path = str(tmp_path / "wrong.py")
+    path = write_metric(tmp_path / "own.py", "int64", '{"wrong": sum(map(int.__ne__, predictions, references))}')
     assert measure(spec("accuracy", path), CLASS_LOGITS, CLASS_LABELS) == {"accuracy": 3 / 4, path: 1}
     with pytest.raises(ValueError, match=r"no metric 'bleu'.*accuracy"):
         compute_metrics_for(spec("bleu"))

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from transformers import AutoTokenizer, EvalPrediction
+from transformers import EvalPrediction
 
 from hf_gpt.loading import open_source
 from hf_gpt.tasks import get_task, load_task
@@ -13,20 +13,14 @@ from hf_gpt.tasks.metrics import compute_metrics_for, logits_of, metric_function
 from hf_gpt.trees.transforms import InputTransform, SpecialIds
 
 from ..support.formats.question_answering import BALL, COUPLE, FORMATS, NEWS, QUESTIONS, squad
-from ..support.runs import REPOSITORY
-from ..support.stock_models import save_gpt2
 from ..support.task_files import rows_of, write
 
 pytestmark = pytest.mark.usefixtures("own_datasets_cache")
 
 
 @pytest.fixture(scope="module", params=["gpt", "gpt2"])
-def tokenizer(request, tmp_path_factory):
-    if request.param == "gpt":
-        return AutoTokenizer.from_pretrained(REPOSITORY / "model_cards" / "gpt-mini", task_template=True)
-    folder = tmp_path_factory.mktemp("gpt2")
-    save_gpt2(folder)
-    return open_source(str(folder)).tokenizer(task_template=True)
+def tokenizer(request, stock_gpt2):
+    return open_source("gpt-mini" if request.param == "gpt" else stock_gpt2).tokenizer(task_template=True)
 
 
 def encoded_rows(folder, tokenizer, max_length=32, split="train"):
@@ -126,9 +120,7 @@ def test_metrics_are_the_official_ones(prediction, answers, exact, f1):
 def test_metrics_of_unanswered_questions_and_of_no_numbers(tokenizer, tmp_path):
     write(tmp_path, {"test-v1.1.json": squad({BALL: {"Who?": "Mr. Darcy"}}, new=[])})
     rows = encoded_rows(tmp_path, tokenizer, split="test")
-    spec = get_task("squad")
-    logits = certain_logits(rows)
-    labels = np.array(rows["label"][:])
+    spec, logits, labels = get_task("squad"), certain_logits(rows), np.array(rows["label"][:])
     assert labels.tolist()[1] == [-100, -100]
     compute = compute_metrics_for(spec, rows)
     assert compute(EvalPrediction(logits, labels)) == {"exact_match": 1.0, "answer_f1": 1.0}

@@ -7,7 +7,6 @@ import signal
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from hf_gpt.commands import parse_arguments
@@ -15,19 +14,8 @@ from hf_gpt.training.arguments import FineTuningArguments
 from hf_gpt.training.finetune import run_seeds
 from hf_gpt.training.trainer import checkpoints_in, last_checkpoint
 
-from ..support.runs import (
-    ARGUMENTS,
-    SAME_PRODUCTS,
-    assert_same,
-    files_of,
-    finish,
-    kill_launch,
-    launch_command,
-    start_launch,
-    start_run,
-    training_lines,
-    wait_for_moment,
-)
+from ..support import runs
+from ..support.runs import assert_same, files_of, finish, training_lines, wait_for_moment
 
 # 7 steps an epoch: checkpoints stand inside epochs, and evaluation and saving do not go together.
 FLAGS = ["--task", "questions", "--max_train_rows", "52", "--max_eval_rows", "12", "--learning_rate", "1e-3"]
@@ -50,16 +38,12 @@ def whole_run(train, tmp_path_factory) -> Path:
 
 
 def assert_same_result(ours: Path, theirs: Path) -> None:
-    """Every file has the same content but the states, whose tensors are the same, and which name the best folder."""
-    last = f"checkpoint-{STEPS}"
+    """Every file has the same content but those that name the folder."""
     first, second = files_of(ours), files_of(theirs)
     assert first.keys() == second.keys()
-    assert not [name for name in first if name.endswith((".safetensors", ".tsv")) and first[name] != second[name]]
-    assert first["metrics.json"] == second["metrics.json"]
-    assert training_lines(ours / last) == training_lines(theirs / last)
-    for name in ("optimizer.pt", "scheduler.pt"):
-        states = [torch.load(folder / last / name, weights_only=True) for folder in (ours, theirs)]
-        torch.testing.assert_close(*states, rtol=0, atol=0)
+    different = {Path(name).name for name in first if first[name] != second[name]}
+    assert different <= {"trainer_state.json", "training_args.bin", "README.md", "card.yaml"}
+    assert training_lines(ours / f"checkpoint-{STEPS}") == training_lines(theirs / f"checkpoint-{STEPS}")
 
 
 def test_a_run_that_was_killed_gives_the_bits_of_the_whole_run(tiny_checkpoint, whole_run, tmp_path):
@@ -67,7 +51,7 @@ def test_a_run_that_was_killed_gives_the_bits_of_the_whole_run(tiny_checkpoint, 
     flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", output, *WITH_BEST, *LAST]
     for number, moment in enumerate(["saving", "saved", None]):
         log = output.with_suffix(f".{number}.log")
-        process = start_run(log, *flags)
+        process = runs.start_run(log, *flags)
         if moment is not None and wait_for_moment(moment, output, process.is_alive, chance):
             process.kill()
             process.join()
@@ -87,12 +71,12 @@ def test_two_processes_that_were_killed_give_the_bits_of_two_that_were_not(tiny_
         output = tmp_path / name
         for number, moment in enumerate(moments):
             log = output.with_suffix(f".{number}.log")
-            process = start_launch(log, launch_command("two_cpu_processes", *flags, "--output_dir", output))
+            process = runs.start_launch(log, runs.launch_command("two_cpu_processes", *flags, "--output_dir", output))
             if moment is None:
                 finish(process, log)
             else:
                 assert wait_for_moment(moment, output, lambda process=process: process.poll() is None, chance)
-                kill_launch(process)
+                runs.kill_launch(process)
     assert_same_result(tmp_path / "killed", tmp_path / "whole")
 
 
@@ -117,7 +101,7 @@ def test_resuming_before_the_evaluation_at_the_end_of_an_epoch(train, tmp_path):
     shutil.copytree(tmp_path / "whole" / "checkpoint-7", tmp_path / "resumed" / "checkpoint-7")
     train(tmp_path / "resumed", *flags, *LAST)
     ours, theirs = (tmp_path / name / "checkpoint-10" for name in ("resumed", "whole"))
-    assert_same(ours / "model.safetensors", theirs / "model.safetensors", torch.equal)
+    assert_same(ours / "model.safetensors", theirs / "model.safetensors")
     assert training_lines(ours) == training_lines(theirs)
 
 
@@ -197,7 +181,7 @@ def test_a_run_folder_can_move(how, best_run, train, tmp_path):
     else:
         shutil.copy(best_run / f"checkpoint-{STEPS}" / "model.safetensors", old / last / "model.safetensors")
     train(new, *BEST_FIRST, *LAST)
-    assert_same(new / "model.safetensors", best_run / "model.safetensors", torch.equal)
+    assert_same(new / "model.safetensors", best_run / "model.safetensors")
     assert best_checkpoint(new) == last
     assert (new / last).is_dir()
 
@@ -206,8 +190,8 @@ def test_a_run_folder_can_move(how, best_run, train, tmp_path):
 def seeds(tiny_checkpoint, tmp_path):
     """`seeds(*flags)`: a repeated run into the folder `out`."""
     flags = ["--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out", *SEEDS]
-    flags += [*SAME_PRODUCTS, "--use_cpu", "true", "--seed", 7]
-    return lambda *more: run_seeds(*parse_arguments(ARGUMENTS, list(map(str, [*flags, *more]))))
+    flags += [*runs.SAME_PRODUCTS, "--use_cpu", "true", "--seed", 7]
+    return lambda *more: run_seeds(*parse_arguments(runs.ARGUMENTS, list(map(str, [*flags, *more]))))
 
 
 def test_seeds_resume_where_they_were_stopped(seeds, train, tmp_path, capsys):

@@ -17,61 +17,27 @@ from transformers import AutoTokenizer, pipeline
 import hf_gpt
 from hf_gpt.adapters import load_adapter
 
+from ..support import runs
 from ..support.formats.question_answering import QUESTIONS, squad
-from ..support.runs import (
-    answers_of_card,
-    assert_same_training,
-    evaluation,
-    files_of,
-    finetune,
-    finish,
-    launch_command,
-    predictions,
-    start_launch,
-    training_lines,
-)
+from ..support.runs import evaluation, files_of, finetune, predictions, training_lines
+from ..support.task_files import jsonl, write
 
 pytestmark = pytest.mark.whole
 
 WORDS = {"Ada": "B-PER", "Lovelace": "I-PER", "met": "O", "Bob": "B-PER", "in": "O", "Rome": "B-LOC", ".": "O"}
-TEXTS = [
-    f"{one} {two} in Rome {three}." for one in ("Ada", "Bob") for two in ("met", "saw", "left") for three in "abc "
-]
+TEXTS = [f"{a} {b} in Rome {c}." for a in ("Ada", "Bob") for b in ("met", "saw", "left") for c in "abc "]
 # The last one is longer than the context of 64.
 SENTENCES = [*(text.split() for text in TEXTS), " ".join(TEXTS[:16]).split()]
-# By family: what the task's files hold, flags, and the class that the result loads with.
+PAIR = "--premise_column text --hypothesis_column one"
+# By family: the label of a text, or of words, and flags.
 FAMILIES = {
-    "classification": (
-        [{"text": text, "label": "yes" if "met" in text else "no"} for text in TEXTS],
-        "--text_column text",
-        "GPTForSequenceClassification",
-    ),
-    "entailment": (
-        [{"a": text, "b": "they met", "label": "yes" if "met" in text else "no"} for text in TEXTS],
-        "--premise_column a --hypothesis_column b",
-        "GPTForSequenceClassification",
-    ),
-    "regression": (
-        [{"a": text, "b": "they met", "label": float("met" in text)} for text in TEXTS],
-        "--premise_column a --hypothesis_column b --task_family similarity --problem_type regression",
-        "GPTForSequenceClassification",
-    ),
-    "multiple choice": (
-        [{"a": text, "one": "they met", "two": "they did not", "label": int("met" not in text)} for text in TEXTS],
-        "--context_column a --choice_columns one two",
-        "GPTForMultipleChoice",
-    ),
-    "tagging": (
-        [{"words": words, "label": [WORDS.get(word, "O") for word in words]} for words in SENTENCES],
-        "--words_column words",
-        "GPTForTokenClassification",
-    ),
-    "question answering": (None, "", "GPTForQuestionAnswering"),
-    "text-to-text": (
-        [{"text": text, "label": text.split()[1]} for text in TEXTS],
-        "--text_column text --target_column label --max_new_tokens 8",
-        "GPTForCausalLM",
-    ),
+    "classification": (lambda text: "yes" if "met" in text else "no", "--text_column text"),
+    "entailment": (lambda text: "yes" if "met" in text else "no", PAIR),
+    "regression": (lambda text: float("met" in text), f"{PAIR} --task_family similarity --problem_type regression"),
+    "multiple choice": (lambda text: int("met" not in text), "--context_column text --choice_columns one two"),
+    "tagging": (lambda words: [WORDS.get(word, "O") for word in words], "--words_column text"),
+    "question answering": (None, ""),
+    "text-to-text": (lambda text: text.split()[1], "--text_column text --target_column label --max_new_tokens 8"),
 }
 RARELY = "--save_strategy steps --save_steps 80 --eval_strategy steps --eval_steps 80"
 # Other kinds of runs: their family, and further flags.
@@ -104,15 +70,15 @@ def data_of(tmp_path_factory):
     folder = tmp_path_factory.mktemp("families")
 
     def flags(family: str) -> list:
-        rows, columns, _ = FAMILIES[family]
-        if rows is None:
-            for name in ("train", "dev", "test"):
-                (folder / f"{name}-v1.1.json").write_text(squad(QUESTIONS))
+        label, columns = FAMILIES[family]
+        if label is None:
+            write(folder, {f"{name}-v1.1.json": squad(QUESTIONS) for name in ("train", "dev", "test")})
             return ["--task", "squad", "--data_dir", folder]
-        file, new = (folder / f"{family}{name}.jsonl" for name in ("", " without labels"))
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        unlabelled = [{name: value for name, value in row.items() if name != "label"} for row in rows]
-        new.write_text("".join(json.dumps(row) + "\n" for row in unlabelled))
+        new = [{"text": text, "one": "they met", "two": "they did not"} for text in TEXTS]
+        new = [{"text": words} for words in SENTENCES] if family == "tagging" else new
+        labelled = [row | {"label": label(row["text"])} for row in new]
+        write(folder, {f"{family}.jsonl": jsonl(*labelled), f"{family} without labels.jsonl": jsonl(*new)})
+        file = folder / f"{family}.jsonl"
         files = [word for split in ("train", "validation", "test") for word in (f"--{split}_file", file)]
         return ["--task", "custom", *columns.split(), *files]
 
@@ -258,9 +224,9 @@ def test_two_processes_give_the_numbers_of_one(kind, flags_of, tmp_path):
     flags = ["--per_device_train_batch_size", 20, "--max_steps", 4, "--logging_steps", 1, "--learning_rate", 1e-3]
     finetune(*flags_of(kind, tmp_path / "one"), *flags)
     flags += ["--per_device_train_batch_size", 5, "--gradient_accumulation_steps", 2, "--disable_tqdm", "true"]
-    command = launch_command("two_cpu_processes", *flags_of(kind, tmp_path / "two"), *flags)
-    finish(start_launch(tmp_path / "log", command), tmp_path / "log")
-    assert_same_training(tmp_path / "two", tmp_path / "one", 4)
+    command = runs.launch_command("two_cpu_processes", *flags_of(kind, tmp_path / "two"), *flags)
+    runs.finish(runs.start_launch(tmp_path / "log", command), tmp_path / "log")
+    runs.assert_same_training(tmp_path / "two", tmp_path / "one", 4)
     if kind == "text-to-text":  # each wrote some of them
         assert predictions(tmp_path / "two") == predictions(tmp_path / "one")
 
@@ -288,7 +254,7 @@ def test_evaluation_agrees(kind, run_of, data_of, tmp_path):
 
 @pytest.mark.parametrize("kind", ANSWERING)
 def test_the_model_that_is_saved_loads_and_answers(kind, run_of, tiny_checkpoint):
-    """Through the class that its card names, and through pipelines or the code of the card."""
+    """Through the class that its configuration names, and through pipelines or the code of the card."""
     output, _ = run_of(kind)
     family, _ = KINDS[kind]
     if kind == "several tasks":
@@ -296,7 +262,7 @@ def test_the_model_that_is_saved_loads_and_answers(kind, run_of, tiny_checkpoint
         ours, theirs = (hf_gpt.GPTModel.from_pretrained(each).state_dict() for each in (squads, folder))
         assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
         output = folder
-    assert kind == "prefix" or answers_of_card(output)  # whose example is longer than what is left of the context
+    assert kind == "prefix" or runs.answers_of_card(output)  # whose example is longer than what is left of the context
     found, tokenizer = predictions(output), AutoTokenizer.from_pretrained(output)
     if family == "classification" and kind != "prefix":
         answers = pipeline("text-classification", model=str(output), device="cpu")(TEXTS)
@@ -308,8 +274,8 @@ def test_the_model_that_is_saved_loads_and_answers(kind, run_of, tiny_checkpoint
         assert ModelCard.load(output / "README.md").data.library_name == "peft"
         assert not {path.name for path in output.iterdir()} & {"config.json", "model.safetensors", "training_args.bin"}
         return
-    model = getattr(hf_gpt, FAMILIES[family][2]).from_pretrained(output).eval()
-    assert type(model).__name__ in model.config.architectures
+    (model_class,) = json.loads((output / "config.json").read_text())["architectures"]
+    model = getattr(hf_gpt, model_class).from_pretrained(output).eval()
     assert (model.config.lm_coef == 0) == kind.startswith(("frozen", "masked"))
     assert model.config.is_causal != kind.startswith("masked")
     for text, line in zip(TEXTS, found if family == "multiple choice" else [], strict=False):

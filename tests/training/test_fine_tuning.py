@@ -12,17 +12,19 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_gpt import FineTuningArguments, GPTForSequenceClassification, GPTTrainer, TokenTreeCollator, token_trees
+from hf_gpt.cards import FineTunedCard
 from hf_gpt.commands import parse_arguments
-from hf_gpt.evaluation import EvaluationArguments
 from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import TASKS, get_task
 from hf_gpt.tasks.report import chance_level, chance_warning
 from hf_gpt.training.arguments import ModelArguments
 from hf_gpt.training.loading import load_model
 
-from ..support.runs import ARGUMENTS, PRETRAINING, REPOSITORY, answers_of_card, finetune, predictions, training_log
+from ..support import runs
+from ..support.runs import ARGUMENTS, EVALUATION, PRETRAINING, REPOSITORY, finetune, predictions
 
-CONFIGURATIONS = sorted({*REPOSITORY.glob("scripts/configs/**/*.yaml")} - {*REPOSITORY.glob("scripts/configs/acc*/*")})
+FOLDERS = ("scripts/configs", "scripts/configs/experiments")  # accelerate's own are tested in `test_launching.py`
+CONFIGURATIONS = {path.stem: path for folder in FOLDERS for path in (REPOSITORY / folder).glob("*.yaml")}
 PROMISED = {
     "pretrain_paper": {"n_layer": 12, "n_embd": 768, "n_positions": 512},
     "pretrain_wikitext103": {"n_layer": 16, "n_embd": 410, "n_positions": 256},
@@ -51,11 +53,16 @@ def test_output_of_a_run(train, tmp_path):
     probabilities = [f"p({name})" for name in get_task("questions").label_names]
     assert [list(line) for line in lines] == [["id", "label", "prediction", *probabilities]] * 8
     assert all(sum(map(float, list(line.values())[3:])) == pytest.approx(1, abs=1e-4) for line in lines)
-    rates = [line["learning_rate"] for line in training_log(output / "checkpoint-10")]
+    rates = [line["learning_rate"] for line in runs.training_log(output / "checkpoint-10")]
     # The release's schedule: the first update has the rate 0.
     assert rates == [0, *(pytest.approx(1e-3 * (1 - step / 10)) for step in range(1, 10))]
-    assert answers_of_card(output)
+    assert runs.answers_of_card(output)
     assert "random weights" not in (output / "README.md").read_text()
+    card, state = FineTunedCard.load(output), json.loads((output / "checkpoint-10/trainer_state.json").read_text())
+    assert (card.kept_step, card.chosen_by, card.resumed) == (state["best_global_step"], "accuracy", False)
+    assert (card.hardware, card.seed, card.seconds) == ("cpu", 42, record["train_seconds"])
+    settings = {"global batch size": 8, "optimizer": "the release's Adam", "steps": 10}
+    assert card.hyperparameters.items() >= settings.items()
 
 
 def test_transfer_of_the_lowest_layers(tiny_checkpoint):
@@ -75,24 +82,19 @@ def test_transfer_of_the_lowest_layers(tiny_checkpoint):
     assert all(torch.equal(one[name], value) for name, value in again.items())
 
 
-def test_every_task_has_a_configuration():
-    assert TASKS.keys() <= {path.stem for path in CONFIGURATIONS}
-
-
-@pytest.mark.parametrize("path", CONFIGURATIONS, ids=lambda path: path.stem)
-def test_configurations(path):
-    """Every value is that of its argument, and what the file's name promises."""
-    types, needed = ARGUMENTS, ["--config", str(path), "--output_dir", "out", "--use_cpu", "true"]
-    if path.stem == "zero_shot":
-        types = (*ARGUMENTS[:-1], EvaluationArguments)
-    elif "pretrain_" in path.stem or path.stem == "finetune_language_model":
+@pytest.mark.parametrize("name", sorted(CONFIGURATIONS.keys() | TASKS))
+def test_configurations(name):
+    """Every value is that of its argument, and what the file's name promises; every task has one."""
+    path, types = CONFIGURATIONS[name], EVALUATION if name == "zero_shot" else ARGUMENTS
+    needed = ["--config", str(path), "--output_dir", "out", "--use_cpu", "true"]
+    if name.startswith("pretrain_") or name == "finetune_language_model":
         types, needed = PRETRAINING, [*needed, "--text_files", "a.txt"]
     found = {name: value for each in parse_arguments(types, needed) for name, value in vars(each).items()}
     settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert all(found[name] == type(found[name])(value) for name, value in settings.items())
-    assert found.items() >= PROMISED.get(path.stem, {}).items()
-    if path.stem in TASKS:
-        assert found["task"] == path.stem
+    assert found.items() >= PROMISED.get(name, {}).items()
+    if name in TASKS:
+        assert found["task"] == name
         if "model_name_or_path" not in settings:  # no demonstration with gpt-mini: the paper's settings
             batch = found["per_device_train_batch_size"] * found["gradient_accumulation_steps"]
             assert (found["learning_rate"], found["num_train_epochs"], batch) == (6.25e-5, 3, 32)
@@ -206,7 +208,8 @@ def tokenizer(tiny_checkpoint):
     return AutoTokenizer.from_pretrained(tiny_checkpoint)
 
 
-def test_both_orders_and_a_shorter_length(tokenizer):
+def test_rows_of_ones_own(tokenizer):
+    """Both orders of two texts, a shorter length, and columns of no family."""
     rows = Dataset.from_dict({"premise": ["it rained", "no"], "hypothesis": ["it was wet", "yes"]})
     trees = token_trees(rows, tokenizer, family="similarity", max_length=8)
     assert "label" not in trees.column_names
@@ -214,9 +217,6 @@ def test_both_orders_and_a_shorter_length(tokenizer):
     assert tokenizer.decode(trees["input_ids"][1]).count("yes _delimiter_ no") == 1
     assert [len(ends) for ends in trees["path_ends"]] == [2, 2]
     assert max(max(row["position_ids"]) for row in trees) < 8
-
-
-def test_columns_of_no_family(tokenizer):
     for columns, family in (({"sentence": ["a"]}, None), ({"text": ["a"]}, "similarity")):
         with pytest.raises(ValueError, match="give them text, premise and hypothesis, words, choices"):
             token_trees(Dataset.from_dict(columns), tokenizer, family=family)

@@ -9,29 +9,21 @@ import torch
 from hf_gpt.training import optimization
 from hf_gpt.training.optimization import SCHEDULES, MuonAndAdamW, ReleaseAdam, get_release_schedule
 
-from ..support.golden import (
-    arrays,
-    as_release,
-    golden_config,
-    golden_directory,
-    load_variables,
-    models,
-    with_recorded_weights,
-)
+from ..support import golden
 
 RUNS = [
     (model, head, run)
-    for model in models()
+    for model in golden.models()
     for head in ("roc", "clf6")
-    if (golden_directory() / model / f"{head}_opt.npz").is_file()
-    for run in golden_config(model)[f"{head}_runs"]
+    if (golden.golden_directory() / model / f"{head}_opt.npz").is_file()
+    for run in golden.golden_config(model)[f"{head}_runs"]
 ]
 
 
 @pytest.mark.parametrize("warmup", ["0.002", "0.2"])
 @pytest.mark.parametrize("name", sorted(SCHEDULES))
 def test_schedule_values(name, warmup):
-    with np.load(golden_directory() / "schedules.npz") as recorded:
+    with np.load(golden.golden_directory() / "schedules.npz") as recorded:
         expected, finished = recorded[f"{name}_wu{warmup}"], recorded["t"]
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler = get_release_schedule(optimizer, name, total_updates=50, warmup=float(warmup))
@@ -50,37 +42,23 @@ def comparable(name: str, value: np.ndarray, width: int, head: str) -> np.ndarra
     return value[:0] if head == "roc" and name == "model/clf/b" else value
 
 
-def selected(name: str, value: np.ndarray) -> np.ndarray:
-    """The rows a recorded name such as `model/we[0:64]` asks for."""
-    if "[" not in name:
-        return value
-    start, stop = (int(bound) if bound else None for bound in name.split("[")[1].rstrip("]").split(":"))
-    return value[slice(start, stop)]
-
-
 @pytest.mark.parametrize(("model", "head", "run"), RUNS, ids=["-".join(case) for case in RUNS])
 def test_parameters_after_steps(model, head, run):
-    recorded = {key: value for key, value in arrays(model, f"{head}_opt").items() if key.startswith(f"{run}/")}
+    recorded = {key: value for key, value in golden.arrays(model, f"{head}_opt").items() if key.startswith(f"{run}/")}
     if not recorded:
         pytest.skip("this run is not among the recorded values that the repository carries")
-    settings = golden_config(model)[f"{head}_runs"][run]
+    settings = golden.golden_config(model)[f"{head}_runs"][run]
     hp = settings["hp"]
-    ours = load_variables(model, head, lm_coef=hp["lm_coef"]).train()
+    ours = golden.load_variables(model, head, lm_coef=hp["lm_coef"]).train()
     initial = copy.deepcopy(ours.state_dict())
-    optimizer = ReleaseAdam(
-        ours.parameters(),
-        lr=hp["lr"],
-        betas=(hp["b1"], hp["b2"]),
-        eps=hp["e"],
-        weight_decay=hp["l2"],
-        max_grad_norm=hp["max_grad_norm"],
-        decay_vectors=hp["vector_l2"],
-    )
+    options = {"lr": hp["lr"], "betas": (hp["b1"], hp["b2"]), "eps": hp["e"], "weight_decay": hp["l2"]}
+    options |= {"max_grad_norm": hp["max_grad_norm"], "decay_vectors": hp["vector_l2"]}
+    optimizer = ReleaseAdam(ours.parameters(), **options)
     scheduler = get_release_schedule(optimizer, hp["lr_schedule"], hp["n_updates_total"], hp["lr_warmup"])
     if run.endswith("_tplus1"):
         # The other outcome of the release's race: the schedule saw the count after the update.
         scheduler.step()
-    batch = with_recorded_weights(arrays(model, f"{head}_eval"))
+    batch = golden.with_recorded_weights(golden.arrays(model, f"{head}_eval"))
     high_rate = hp["lr"] > 1e-4
     for step in range(1, 6):
         expected_rate = settings["lr_times_schedule"][step - 1]
@@ -97,11 +75,10 @@ def test_parameters_after_steps(model, head, run):
         # root mean square separates a mistake from rounding.
         largest = (1.2e-4 if hp["lm_coef"] == 0 else 4e-5) if high_rate else 4e-6
         rms = (6e-7 if hp["lm_coef"] == 0 else 1.5e-7) if high_rate else 2e-8
-        compare(recorded, f"{run}/step{step}/", as_release(ours, lambda p: p), ours, head, largest, rms)
-    compare(recorded, f"{run}/m5/", as_release(ours, lambda p: optimizer.state[p]["exp_avg"]), ours, head, 2e-7, 1e-7)
-    compare(
-        recorded, f"{run}/v5/", as_release(ours, lambda p: optimizer.state[p]["exp_avg_sq"]), ours, head, 1e-9, 2e-10
-    )
+        compare(recorded, f"{run}/step{step}/", golden.as_release(ours, lambda p: p), ours, head, largest, rms)
+    for name, moment, largest, rms in (("m5", "exp_avg", 2e-7, 1e-7), ("v5", "exp_avg_sq", 1e-9, 2e-10)):
+        values = golden.as_release(ours, lambda parameter, moment=moment: optimizer.state[parameter][moment])
+        compare(recorded, f"{run}/{name}/", values, ours, head, largest, rms)
 
 
 def compare(recorded, prefix, values, model, head, largest, rms):
@@ -109,10 +86,11 @@ def compare(recorded, prefix, values, model, head, largest, rms):
     differences, width = [], model.config.n_embd
     for key, expected in recorded.items():
         if key.startswith(prefix):
-            name = key.removeprefix(prefix)
-            bare = name.split("[")[0]
-            value = selected(name, values[bare]).reshape(expected.shape).astype(np.float64)
-            difference = comparable(bare, value, width, head) - comparable(bare, expected, width, head)
+            # Of some only a part is recorded, such as `model/we[0:64]`.
+            name, _, part = key.removeprefix(prefix).rstrip("]").partition("[")
+            rows = slice(*(int(bound) if bound else None for bound in part.split(":"))) if part else ...
+            value = values[name][rows].reshape(expected.shape).astype(np.float64)
+            difference = comparable(name, value, width, head) - comparable(name, expected, width, head)
             differences.append(np.abs(difference).ravel())
     if differences:
         joined = np.concatenate(differences)
@@ -139,22 +117,17 @@ def test_muon_and_adamw_are_torchs_own():
     assert all(map(torch.equal, alone, joined))
 
 
-def update(values: list[torch.nn.Parameter], gradients: list[list[torch.Tensor]], groups=None, **settings) -> None:
-    """An update of parameters, or of groups of them, for each of several lists of gradients."""
-    optimizer = ReleaseAdam(groups or values, **settings)
-    for step in gradients:
-        for value, gradient in zip(values, step, strict=True):
-            value.grad = gradient.clone()
-        optimizer.step()
-
-
 def test_an_update_in_parts_gives_the_same_bits(monkeypatch):
     """Memory is bounded by working on some elements at a time, however they are shared out."""
     whole = [torch.nn.Parameter(torch.randn(shape)) for shape in [(2,), (2, 2), (7,), (1, 3), (1,), (6,), (5, 3)]]
     # A matrix whose elements do not lie in order is not taken in pieces.
     whole.append(torch.nn.Parameter(torch.randn(3, 4).t()))
     parts, gradients = copy.deepcopy(whole), [[torch.randn(value.shape) for value in whole] for _ in range(3)]
-    update(whole, gradients, lr=0.1, weight_decay=0.1)
-    monkeypatch.setattr(optimization, "_PART_ELEMENTS", 6)
-    update(parts, gradients, lr=0.1, weight_decay=0.1)
+    for values in (whole, parts):
+        optimizer = ReleaseAdam(values, lr=0.1, weight_decay=0.1)
+        for step in gradients:
+            for value, gradient in zip(values, step, strict=True):
+                value.grad = gradient.clone()
+            optimizer.step()
+        monkeypatch.setattr(optimization, "_PART_ELEMENTS", 6)
     assert all(map(torch.equal, whole, parts))

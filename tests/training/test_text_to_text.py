@@ -12,43 +12,24 @@ from hf_gpt import GPTConfig, GPTForCausalLM
 from hf_gpt.training.text_to_text import TargetTransform
 
 from ..support.runs import answers_of_card, evaluation, finetune, predictions
-from ..support.stock_models import save_gpt2
+from ..support.task_files import write_metric, write_rows
 
 WORDS = ["red", "green", "blue", "white", "cat", "dog", "bird"]
 PAIRS = {f"{a} {b}": f"{b} {a}" for a in WORDS for b in WORDS if a != b} | {f"the {a}": f"a {a} !" for a in WORDS}
+HEADER = ["article", "summary"]
 COLUMNS = ["--task", "custom", "--text_column", "article"]
 TASK = [*COLUMNS, "--target_column", "summary", "--prompt", "in short:", "--dropout", 0, "--learning_rate", 1e-2]
 TASK += ["--per_device_train_batch_size", 16, "--max_new_tokens", 8]
 TASK += ["--save_strategy", "steps", "--save_steps", "50", "--eval_strategy", "steps", "--eval_steps", "50"]
 SPECIALS = [8000, 8001, 8002]  # _start_, _delimiter_ and _classify_ of gpt-mini's tokenizer
-# Two numbers, and what is none.
-MODULE = """
-import datasets
-import evaluate
-
-class Missing(evaluate.Metric):
-    def _info(self):
-        features = datasets.Features({"predictions": datasets.Value("string"), "references": datasets.Value("string")})
-        return evaluate.MetricInfo(description="", citation="", inputs_description="", features=features)
-
-    def _compute(self, predictions, references):
-        missing = [len({*r.split()} - {*p.split()}) for p, r in zip(predictions, references)]
-        return {"missing1": sum(missing), "longest": max(map(len, references)), "all": missing}
-"""
-
-
-def write_rows(path, pairs, **more):
-    lines = [",".join(["article", "summary", *more]), *(",".join([*pair, *more.values()]) for pair in pairs)]
-    path.write_text("\n".join(lines) + "\n")
-    return path
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Rows to train on and rows to write, of which one has no target and one no text."""
-    folder, test = tmp_path_factory.mktemp("rows"), [*PAIRS.items()][::5]
-    write_rows(folder / "train.csv", PAIRS.items())
-    write_rows(folder / "test.csv", [*test, ("cat blue", ""), ("", "")], kind="toy")
+    folder, test = tmp_path_factory.mktemp("rows"), [*[*PAIRS.items()][::5], ("cat blue", ""), ("", "")]
+    write_rows(folder, HEADER, *PAIRS.items(), name="train.csv")
+    write_rows(folder, [*HEADER, "kind"], *((*pair, "toy") for pair in test), name="test.csv")
     return folder
 
 
@@ -132,24 +113,24 @@ def test_loss_and_perplexity_are_those_of_the_targets_tokens(trained, files, tmp
 
 def test_new_rows_and_metrics_of_evaluate(trained, files, tmp_path):
     """Without a target column there are texts alone; all numbers of a metric are recorded, the first as the main."""
-    (tmp_path / "missing.py").write_text(MODULE)
+    numbers = '"own1": sum(map(str.__ne__, predictions, references)), "longest": max(map(len, references))'
+    metric = write_metric(tmp_path / "own.py", "string", f'{{{numbers}, "no number": references}}')
     run = ["--model_name_or_path", trained[1], *COLUMNS, "--test_file", files / "test.csv"]
     record = evaluation(*run, "--output_dir", tmp_path / "new", "--num_beams", 2, "--max_new_tokens", 1)
     assert (record["metrics"], record["measured_rows"]) == ({}, 0)
     assert all(len(line["prediction"].split()) <= 1 for line in predictions(tmp_path / "new"))
     assert [line["reference"] for line in predictions(tmp_path / "new")] == [""] * 12
-    given = ["--target_column", "summary", "--metrics", tmp_path / "missing.py", "exact_match"]
+    given = ["--target_column", "summary", "--metrics", metric, "exact_match"]
     record = evaluation(*run, *given, "--output_dir", tmp_path / "measured")
     lines = [line for line in predictions(tmp_path / "measured") if line["reference"]]
-    missing = sum(len({*line["reference"].split()} - {*line["prediction"].split()}) for line in lines)
-    assert [*record["metrics"]] == ["missing1", "missing_longest", "exact_match", "loss", "perplexity"]
-    assert (record["main_metric"], record["metrics"]["missing1"]) == ("missing1", missing)
-    assert record["metrics"]["missing_longest"] == max(len(line["reference"]) for line in lines)
+    wrong = sum(line["reference"] != line["prediction"] for line in lines)
+    assert [*record["metrics"]] == ["own1", "own_longest", "exact_match", "loss", "perplexity"]
+    assert (record["main_metric"], record["metrics"]["own1"]) == ("own1", wrong)
+    assert record["metrics"]["own_longest"] == max(len(line["reference"]) for line in lines)
 
 
-def test_gpt2_ends_with_its_own_end_of_text(tmp_path, files):
-    save_gpt2(tmp_path / "gpt2")
-    given = ["--model_name_or_path", tmp_path / "gpt2", *TASK, "--train_file", files / "train.csv", "--max_steps", 1]
+def test_gpt2_ends_with_its_own_end_of_text(stock_gpt2, tmp_path, files):
+    given = ["--model_name_or_path", stock_gpt2, *TASK, "--train_file", files / "train.csv", "--max_steps", 1]
     assert finetune(*given, "--output_dir", tmp_path / "out")["rows"] == {"train": 44, "validation": 5}  # held out
     model, tokenizer = (kind.from_pretrained(tmp_path / "out") for kind in (AutoModelForCausalLM, AutoTokenizer))
     assert tokenizer.eos_token == "<|endoftext|>"
@@ -178,7 +159,7 @@ WRONG = [
 @pytest.mark.parametrize(("wrong", "message"), WRONG)
 def test_what_is_wrong_is_refused_before_training(wrong, message, flags, start, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_rows(tmp_path / "empty.csv", [("red cat", "cat red"), ("red dog", "")])
+    write_rows(tmp_path, HEADER, ("red cat", "cat red"), ("red dog", ""), name="empty.csv")
     config = json.loads((shutil.copytree(start, tmp_path / "masked") / "config.json").read_text())
     (tmp_path / "masked" / "config.json").write_text(json.dumps(config | {"is_causal": False}))
     with pytest.raises(ValueError, match=message):

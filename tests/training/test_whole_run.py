@@ -10,11 +10,13 @@ import pytest
 import torch
 from transformers import set_seed
 
-from hf_gpt import GPTForMultipleChoice, GPTTrainer
+from hf_gpt import GPTForMultipleChoice
 from hf_gpt.conversion.release import load_release
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.model.configuration_gpt import DROPOUTS
+from hf_gpt.tasks import load_task
 from hf_gpt.training.optimization import ReleaseAdam, get_release_schedule
+from hf_gpt.trees.collators import LengthGroupedSampler
 
 from ..support.golden import REPOSITORY, arrays, golden_directory, recorded_lm_weights
 from ..support.runs import finetune, predictions
@@ -86,22 +88,6 @@ def test_losses_of_every_update(release, updates):
         np.testing.assert_allclose(found[name], recorded[name][:updates], rtol=0, atol=tolerance, err_msg=name)
 
 
-class RecordedOrder(torch.utils.data.Sampler):
-    """The rows of every epoch as the original drew them."""
-
-    def __init__(self, epochs: np.ndarray):
-        self.epochs, self.epoch = epochs, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return self.epochs.shape[1]
-
-    def __iter__(self):
-        return iter(self.epochs[self.epoch].tolist())
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not (RECORDED.is_dir() and RELEASE_VOCABULARY.is_dir()), reason="needs the run and its vocabulary")
 def test_finetune_writes_the_predictions_of_the_original(release, tmp_path, monkeypatch):
@@ -112,12 +98,12 @@ def test_finetune_writes_the_predictions_of_the_original(release, tmp_path, monk
     with next((RECORDED / "data").glob("*val*")).open(newline="") as file:
         ids = [row["InputStoryid"] for row in csv.DictReader(file)]
 
-    def recorded_order(trainer, rows, batch_size, seed):
-        places = {name: place for place, name in enumerate(rows.rows["id"])}
-        order = [places[ids[row]] for row in recorded["train/csv_rows"][recorded["batch_rows"].ravel()]]
-        return RecordedOrder(np.reshape(order, (3, -1)))
-
-    monkeypatch.setattr(GPTTrainer, "train_sampler", recorded_order)
+    # The rows of every epoch as the original drew them.
+    train = load_task("rocstories", RECORDED / "data").splits["train"]
+    places = {name: place for place, name in enumerate(train["id"])}
+    order = [places[ids[row]] for row in recorded["train/csv_rows"][recorded["batch_rows"].ravel()]]
+    epochs = np.reshape(order, (3, -1)).tolist()
+    monkeypatch.setattr(LengthGroupedSampler, "__iter__", lambda sampler: iter(epochs[sampler.epoch]))
     flags = ["--task", "rocstories", "--data_dir", RECORDED / "data", "--model_name_or_path", model]
     flags += ["--keep_head", "--release_quirks", "--dropout", 0, "--truncation", "half", "--learning_rate", 1e-3]
     flags += ["--per_device_train_batch_size", 4, "--num_train_epochs", 3, "--output_dir", tmp_path / "out"]
