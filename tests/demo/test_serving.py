@@ -1,7 +1,9 @@
-"""The requests of docs/serving.md, to servers that its commands start."""
+"""The requests of docs/serving.md, to servers that its commands start; the site of the documentation."""
 
 import json
 import re
+import subprocess
+import sys
 from urllib.request import Request, urlopen
 
 import pytest
@@ -52,3 +54,21 @@ def test_the_page_answers_its_client_and_a_browser(tiny_checkpoint, tmp_path):
             page.get_by_test_id("label-output-value").wait_for()
             assert page.get_by_test_id("label-output-value").inner_text() == max(expected, key=expected.get)
     assert {each["label"]: each["confidence"] for each in found["confidences"]} == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_site_leads_from_page_to_page_and_finds_words(tmp_path):
+    """The documentation, built strictly, in a browser."""
+    for module in ("mkdocs", "material", "mkdocstrings"):
+        pytest.importorskip(module, reason='needs pip install -e ".[docs]"')
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    built = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    with serving(tmp_path, "http.server", "PORT") as port, opened(f"http://localhost:{port}/") as page:
+        assert page.title() == "hf_gpt"
+        page.get_by_role("link", name="quickstart", exact=True).click()
+        page.wait_for_url("**/quickstart/")
+        assert page.locator("article pre").first.is_visible()
+        page.wait_for_load_state("networkidle")  # or the words come before the page listens
+        page.get_by_role("textbox", name="Search").press_sequentially("surprisal")
+        page.locator(".md-search-result__link").first.click()
+        page.wait_for_url("**/surprisal/**")
