@@ -1,4 +1,4 @@
-"""What the measurements share: tables, time and memory of a turn, and folders that resume."""
+"""What the measurements share: tables, time and memory of a turn, fine-tuning runs, and folders that resume."""
 
 import ctypes
 import gc
@@ -10,7 +10,13 @@ from typing import Any
 
 import torch
 
-from hf_gpt.files import check_settings, read_json, write_json
+from hf_gpt.commands import parse_arguments
+from hf_gpt.files import check_settings, read_json, write_json, write_text
+from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
+
+# Folders of data sets that do not have the name of their task.
+FOLDERS = {"trec": "trec6", "ud_pos": "ud_english_ewt", "mnli_mismatched": "mnli"}
+FOLDERS |= {"race_middle": "race", "race_high": "race"}
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -20,10 +26,21 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
+def shown(value: float | None, form: str) -> str:
+    """A number as `form` formats it, or a dash where there is none."""
+    return "-" if value is None else form.format(value)
+
+
 def spread(values: Collection[float], digits: int = 3) -> str:
     """The median and, of several, in brackets the lowest and the highest."""
     brackets = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else ""
     return f"{statistics.median(values):.{digits}f}{brackets}"
+
+
+def machine(device: str = "cpu") -> dict[str, Any]:
+    """What times depend on."""
+    name = torch.cuda.get_device_name() if device == "cuda" else torch.cpu.get_capabilities()["cpu_name"]
+    return {"device": name, "threads": torch.get_num_threads()}
 
 
 def seconds(turn: Callable[[], object], device: str = "cpu") -> float:
@@ -59,10 +76,35 @@ def _resident(entry: str) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(entry))
 
 
+def finetune_arguments(settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Arguments of `hf_gpt.training.finetune.run` from names and values of flags; `None` leaves one out."""
+    flags = []
+    for name, value in settings.items():
+        if value is not None:
+            flags += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return parse_arguments((ModelArguments, DataArguments, FineTuningArguments), flags)
+
+
+def remove_weights(folder: Path) -> None:
+    """Delete the models of fine-tuning runs, of which a study keeps the figures."""
+    for file in folder.rglob("model.safetensors"):
+        file.unlink()
+
+
+def measured_split(record: Mapping[str, Any]) -> str:
+    """The split of a fine-tuning run's record that tables show: the validation rows where no test rows have labels."""
+    return "test" if "test" in record["metrics"] else "validation"
+
+
 def keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Make a study's folder and write its settings there; a `ValueError` where it holds one of other settings."""
     file = folder / "settings.json"
     if file.is_file():
         check_settings(folder, read_json(file), settings)
-    folder.mkdir(parents=True, exist_ok=True)
     write_json(file, settings)
+
+
+def write_results(folder: Path, results: Mapping[str, Any], tables: str) -> None:
+    """Write what was measured so far, and its tables."""
+    write_json(folder / "results.json", results)
+    write_text(folder / "results.md", tables + "\n")
