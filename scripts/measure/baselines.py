@@ -55,18 +55,14 @@ def bag_of_words(splits: dict[str, Dataset], spec: TaskSpec, measured: str) -> f
 
     def value(model: Ridge | LogisticRegression, split: str) -> float:
         rows = splits[split]
-        if spec.family == "multiple-choice":  # the choice that is likeliest to be right
-            ends = np.cumsum([len(choices) for choices in rows["choices"]])
-            parts = np.split(model.predict_proba(inputs[split])[:, 1], ends[:-1])
-            answers = [int(part.argmax()) for part in parts]
-        else:
-            answers = model.predict(inputs[split])
-        return float(metric(rows["label"][:], answers))
+        if spec.family != "multiple-choice":
+            return float(metric(rows["label"][:], model.predict(inputs[split])))
+        ends = np.cumsum([len(choices) for choices in rows["choices"]])
+        parts = np.split(model.predict_proba(inputs[split])[:, 1], ends[:-1])
+        return float(metric(rows["label"][:], [int(part.argmax()) for part in parts]))
 
-    models = []
-    for strength in STRENGTHS:
-        model = Ridge(alpha=1 / strength) if spec.has_scores else LogisticRegression(C=strength, max_iter=1000)
-        models.append(model.fit(inputs["train"], texts["train"][1]))
+    kinds = [Ridge(1 / each) if spec.has_scores else LogisticRegression(C=each, max_iter=1000) for each in STRENGTHS]
+    models = [model.fit(inputs["train"], texts["train"][1]) for model in kinds]
     return value(max(models, key=lambda model: value(model, "validation")), measured)
 
 
@@ -74,18 +70,16 @@ def examples(rows: Dataset, spec: TaskSpec) -> tuple[list[Sequence[str]], Sequen
     """Columns of texts, one or a pair, and labels; every choice is a pair with what stands before it, right or not."""
     if spec.family != "multiple-choice":
         return [list(rows[name]) for name in spec.text_columns], rows["label"]
-    pairs = [
-        (f"{row['context']} {row['question']}", choice, number == row["label"])
-        for row in rows
-        for number, choice in enumerate(row["choices"])
-    ]
-    before, choices, right = zip(*pairs, strict=True)
-    return [before, choices], right
+    found = []
+    for row in rows:
+        before = f"{row['context']} {row['question']}"
+        found += [(before, choice, number == row["label"]) for number, choice in enumerate(row["choices"])]
+    *columns, right = zip(*found, strict=True)
+    return columns, right
 
 
 def weights(texts: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
     """Of words and bigrams; of a pair those of both texts, what they share, and their differences."""
-    if len(texts) == 1:
-        return texts[0]
-    first, second = texts
-    return sparse.hstack([first, second, first.multiply(second), abs(first - second)], format="csr")
+    first, *second = texts
+    both = [part for other in second for part in (other, first.multiply(other), abs(first - other))]
+    return sparse.hstack([first, *both], format="csr")

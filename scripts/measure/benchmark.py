@@ -16,7 +16,6 @@ published files (`openbookqa/`, `trec6/`, ...) and the release's vocabulary (`gp
 and `classification` need it.
 """
 
-import os
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +35,7 @@ from hf_gpt import GPTConfig, GPTForCausalLM, GPTForMultipleChoice, GPTModel, to
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.conversion.ctranslate2 import write_ctranslate2
 from hf_gpt.conversion.tokenizers import release_tokenizer
-from hf_gpt.files import flag, read_json
+from hf_gpt.files import flag, read_json, read_yaml
 from hf_gpt.performance import pack_for_inference, use_fast_float32
 from hf_gpt.tasks import load_task
 from hf_gpt.trees.collators import LengthGroupedSampler, collate_trees
@@ -57,77 +56,15 @@ PEERS = {
 PACKED, CTRANSLATE2 = "hf_gpt, packed", "CTranslate2"
 DECODERS = {f"{name} {dtype}": dtype for name in (PACKED, CTRANSLATE2) for dtype in ("float32", "int8")}
 SIZES = {
-    name: {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": 512}
-    for name, width, layers, heads in (("gpt1", 768, 12, 12), ("mini", 192, 5, 3), ("tiny", 32, 2, 2))
+    "gpt1": {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 512},
+    "tiny": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512},
 }
+SUITES = read_yaml(Path(__file__).with_name("suites.yaml"))
 HEADER = ["work", OURS, *PEERS, "nothing shared", "memory", "padding, ours and theirs"]
 HEADER += ["product rate", "logits differ"]
 Row = list[list[int]]  # token ids of the sequences of one example
-# What a contender does in a turn; given a number, with so many batches only.
-Turn = Callable[..., None]
+Turn = Callable[[], object]  # of a contender, with all batches of a workload
 Batch = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A workload by lengths alone; those of `context` and `choice` are the fewest and the most tokens."""
-
-    choices: int  # sequences of a row
-    context: tuple[int, int]  # that they have in common
-    choice: tuple[int, int]  # of each after the delimiter; none where both are 0
-    batch_size: int
-    batches: int = 1
-
-    def rows(self, number: int, random: np.random.Generator, data_dir: Path | None = None) -> list[Row]:
-        """Random rows of this shape."""
-
-        def tokens(lengths: tuple[int, int]) -> list[int]:
-            return random.integers(0, VOCABULARY, random.integers(lengths[0], lengths[1] + 1)).tolist()
-
-        rows = []
-        for _ in range(number):
-            context, parts = tokens(self.context), [tokens(self.choice) for _ in range(self.choices)]
-            rows.append([[START, *context, *([DELIMITER, *part] if part else []), CLASSIFY] for part in parts])
-        return rows
-
-
-@dataclass(frozen=True)
-class Files:
-    """A workload of a data set's own training rows."""
-
-    task: str
-    batch_size: int
-    batches: int
-
-    def rows(self, number: int, random: np.random.Generator, data_dir: Path) -> list[Row]:
-        """Rows drawn from the split, tokenized and truncated as in fine-tuning."""
-        data = load_task(self.task, data_dir / FOLDERS.get(self.task, self.task))
-        split, tokenizer = data.splits["train"], release_tokenizer(data_dir / "gpt_bpe")
-        chosen = split.select(random.permutation(len(split))[:number])
-        found = token_trees(chosen, tokenizer, family=data.spec.family, max_length=512)
-        trees = [TokenTree.from_row(row) for row in found]
-        return [
-            [[tree.input_ids[token] for token in tree.path(number)] for number in range(len(tree.path_ends))]
-            for tree in trees
-        ]
-
-
-# RACE: 4 choices after a passage and a question. ROCStories: 2 endings after four sentences.
-SUITES: dict[str, dict[str, Shape | Files]] = {
-    "multiple-choice": {
-        "RACE-shaped": Shape(4, (250, 420), (3, 12), 2),
-        "ROCStories-shaped": Shape(2, (38, 56), (7, 13), 8, 2),
-    },
-    "multiple-choice-files": {
-        "OpenBookQA": Files("openbookqa", 8, 2),
-        "CommonsenseQA": Files("commonsenseqa", 8, 2),
-        "HellaSwag": Files("hellaswag", 4, 2),
-    },
-    "classification": {"TREC": Files("trec", 32, 6), "SNLI": Files("snli", 16, 6), "IMDb": Files("imdb", 2, 3)},
-    "pretrain": {"rows of 512 tokens": Shape(1, (510, 510), (0, 0), 2)},
-    "features": {"sentences of 4 to 60 tokens": Shape(1, (2, 58), (0, 0), 16, 4)},
-    "generate": {f"64 tokens behind 16, batch {size}": Shape(1, (14, 14), (0, 0), size) for size in (1, 16)},
-}
 
 
 @dataclass(frozen=True)
@@ -155,7 +92,33 @@ def distinct(rows: Sequence[Row]) -> list[int]:
     return [len(TokenTree.from_paths(row)) for row in rows]
 
 
-def make_workload(name: str, suite: str, seed: int, data_dir: Path | None = None) -> Workload:
+def random_rows(shape: Mapping[str, Any], number: int, random: np.random.Generator) -> list[Row]:
+    """Rows with the lengths of a shape of `suites.yaml`."""
+
+    def tokens(fewest: int, most: int) -> list[int]:
+        return random.integers(0, VOCABULARY, random.integers(fewest, most + 1)).tolist()
+
+    rows = []
+    for _ in range(number):
+        context, parts = tokens(*shape["context"]), [tokens(*shape["choice"]) for _ in range(shape["choices"])]
+        rows.append([[START, *context, *([DELIMITER, *part] if part else []), CLASSIFY] for part in parts])
+    return rows
+
+
+def task_rows(task: str, data_dir: Path, number: int, random: np.random.Generator) -> list[Row]:
+    """Rows drawn from a task's training split, tokenized and truncated as in fine-tuning."""
+    data, tokenizer = load_task(task, data_dir / FOLDERS.get(task, task)), release_tokenizer(data_dir / "gpt_bpe")
+    split = data.splits["train"]
+    chosen = split.select(random.permutation(len(split))[:number])
+    found = token_trees(chosen, tokenizer, family=data.spec.family, max_length=512)
+    trees = map(TokenTree.from_row, found)
+    return [
+        [[tree.input_ids[token] for token in tree.path(choice)] for choice in range(len(tree.path_ends))]
+        for tree in trees
+    ]
+
+
+def make_workload(name: str, suite: str, seed: int = 0, data_dir: Path = Path()) -> Workload:
     """
     Draw rows, group them by length into batches, and shuffle the same rows into others.
 
@@ -163,14 +126,18 @@ def make_workload(name: str, suite: str, seed: int, data_dir: Path | None = None
     the lengths (of two, those at a quarter and at three quarters), so that either side meets long and short rows.
     """
     source, random = SUITES[suite][name], np.random.default_rng(seed)
-    rows = source.rows(source.batch_size * POOL, random, data_dir)
+    size, count = source["batch_size"], source["batches"]
+    if "task" in source:
+        rows = task_rows(source["task"], data_dir, size * POOL, random)
+    else:
+        rows = random_rows(source, size * POOL, random)
     lengths = distinct(rows)
-    batches = _batches(list(LengthGroupedSampler(lengths, source.batch_size, seed)), source.batch_size)
+    batches = _batches(list(LengthGroupedSampler(lengths, size, seed)), size)
     batches = sorted(batches, key=lambda batch: max(lengths[row] for row in batch))
-    batches = [batches[int((place + 0.5) / source.batches * len(batches))] for place in range(source.batches)]
+    batches = [batches[int((place + 0.5) / count * len(batches))] for place in range(count)]
     grouped = [[rows[index] for index in batch] for batch in batches]
     order = random.permutation([index for batch in batches for index in batch])
-    return Workload(name, suite, grouped, _batches([rows[index] for index in order], source.batch_size))
+    return Workload(name, suite, grouped, _batches([rows[index] for index in order], size))
 
 
 def _batches(rows: Sequence, size: int) -> list[list]:
@@ -212,8 +179,8 @@ def build(name: str, workload: Workload, size: dict, device: str = "cpu") -> Tur
         return generation(name, padded(workload.rows)[0][:, 0].to(device), model)
     batches = [{key: value.to(device) for key, value in batch.items()} for batch in batches_of(name, workload)]
 
-    def turn(limit: int | None = None) -> None:
-        for batch in batches[:limit]:
+    def turn() -> None:
+        for batch in batches:
             with torch.inference_mode(not workload.trains), torch.autocast(device, torch.bfloat16, device == "cuda"):
                 outputs = model(**batch)
             if workload.trains:
@@ -277,11 +244,7 @@ def generation(name: str, input_ids: torch.Tensor, model: PreTrainedModel) -> Tu
         pack_for_inference(model, DECODERS[name])
     arguments = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False, "pad_token_id": PAD}
 
-    def turn(limit: int | None = None) -> None:
-        chosen = input_ids[:limit]
-        model.generate(chosen, attention_mask=torch.ones_like(chosen), **arguments)
-
-    return turn
+    return partial(model.generate, input_ids, attention_mask=torch.ones_like(input_ids), **arguments)
 
 
 def ctranslate2_generation(rows: list[list[int]], model: PreTrainedModel, dtype: str) -> Turn:
@@ -293,7 +256,7 @@ def ctranslate2_generation(rows: list[list[int]], model: PreTrainedModel, dtype:
         generator = Generator(folder, compute_type=dtype, intra_threads=torch.get_num_threads())
     prompts = [[f"<{token}>" for token in ids] for ids in rows]
     arguments = {"max_length": NEW_TOKENS, "min_length": NEW_TOKENS, "include_prompt_in_result": False}
-    return lambda limit=None: generator.generate_batch(prompts[:limit], **arguments)
+    return partial(generator.generate_batch, prompts, **arguments)
 
 
 def logits_difference(workload: Workload, size: dict) -> float:
@@ -323,18 +286,6 @@ class BenchmarkArguments:
     def __post_init__(self) -> None:
         if self.rounds < 1:
             raise ValueError(f"--rounds must be at least 1, not {self.rounds}.")
-
-
-def settings(args: BenchmarkArguments) -> dict[str, Any]:
-    """What must be the same for results to stand in one file."""
-    return {name: getattr(args, name) for name in ("size", "rounds", "seed")} | {
-        **machine(args.device),
-        "dtype": "bfloat16" if args.device == "cuda" else "float32",
-        "clock": "wall" if args.device == "cuda" else "processor",
-        "cpus": os.cpu_count(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
 
 
 def product_rate(workload: Workload, width: int, device: str) -> float:
@@ -369,7 +320,7 @@ def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
     torch.manual_seed(0)
     turns = {name: build(name, workload, size, device) for name in contenders(workload, device)}
     for turn in turns.values():
-        turn(1)  # warms up, with one batch
+        turn()  # warms up
     times, rates = {name: [] for name in turns}, []
     for _ in tqdm(range(args.rounds), desc=workload.name, unit="round"):
         for name, turn in turns.items():
@@ -433,7 +384,8 @@ def decoding_table(results: Mapping[str, Mapping[str, Any]]) -> str:
 def main() -> None:
     """Run the suites, writing after each workload; results of other settings are not mixed with these."""
     (args,) = parse_arguments((BenchmarkArguments,), description=__doc__)
-    folder, record = Path(args.output_dir), settings(args)
+    folder, record = Path(args.output_dir), {name: getattr(args, name) for name in ("size", "rounds", "seed")}
+    record |= machine(args.device) | {"dtype": "bfloat16" if args.device == "cuda" else "float32"}
     planned = [
         make_workload(name, suite, args.seed, Path(args.data_dir)) for suite in args.suites for name in SUITES[suite]
     ]

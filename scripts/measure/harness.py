@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 
 from hf_gpt.commands import parse_arguments
 from hf_gpt.files import check_settings, read_json, write_json, write_text
@@ -40,7 +42,8 @@ def spread(values: Collection[float], digits: int = 3) -> str:
 def machine(device: str = "cpu") -> dict[str, Any]:
     """What times depend on."""
     name = torch.cuda.get_device_name() if device == "cuda" else torch.cpu.get_capabilities()["cpu_name"]
-    return {"device": name, "threads": torch.get_num_threads()}
+    found = {"device": name, "clock": "wall" if device == "cuda" else "processor", "threads": torch.get_num_threads()}
+    return found | {"cpus": os.cpu_count(), "torch": torch.__version__, "transformers": transformers.__version__}
 
 
 def seconds(turn: Callable[[], object], device: str = "cpu") -> float:

@@ -9,8 +9,6 @@ ids need the release's vocabulary (folder HF_GPT_DATA/gpt_bpe) and are left out 
 """
 
 import hashlib
-import json
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +30,7 @@ from hf_gpt.training.optimization import ReleaseAdam, get_release_schedule
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.support import golden
+from tests.support import golden, texts
 
 MODEL = golden.REPOSITORY / "model_cards" / "gpt-mini"
 
@@ -101,18 +99,19 @@ def parameter_difference(name: str, run: str) -> float | None:
 
 def token_agreement() -> dict[str, dict[str, int]] | None:
     """Number of texts, and of those whose ids by ours and by transformers' own tokenizer are not the release's."""
-    data = Path(os.environ.get("HF_GPT_DATA", golden.REPOSITORY.parent / "shared" / "data")) / "gpt_bpe"
-    texts = golden.golden_directory() / "tokenizer.jsonl"
-    if not data.is_dir() or not texts.is_file():
+    if not texts.RELEASE.is_dir() or not texts.ALL_GOLDEN.is_file():
         print("Token ids: the release's vocabulary or its encoder's ids are not at hand, so nothing was compared.")
         return None
-    rows = [json.loads(line) for line in texts.read_text(encoding="utf-8").split("\n") if line]
-    stock = OpenAIGPTTokenizer(vocab=str(data / "encoder_bpe_40000.json"), merges=str(data / "vocab_40000.bpe"))
+    rows, files = (
+        texts.read_golden(texts.ALL_GOLDEN),
+        (texts.RELEASE / "encoder_bpe_40000.json", texts.RELEASE / "vocab_40000.bpe"),
+    )
+    stock = OpenAIGPTTokenizer(*map(str, files))
     sources = ("corrupted", "hand", "spacy")
     plain = [row for row in rows if not row["source"].startswith(sources) and "\n" not in row["text"]]
     groups = {"all, corrupted and multilingual ones included": rows, "English sentences on one line": plain}
     found: dict[str, dict[str, int]] = {title: {"number": len(group)} for title, group in groups.items()}
-    for name, tokenizer in {"hf_gpt": release_tokenizer(data), "openai-gpt": stock}.items():
+    for name, tokenizer in {"hf_gpt": release_tokenizer(texts.RELEASE), "openai-gpt": stock}.items():
         for title, group in groups.items():
             ids = (tokenizer(row["text"], add_special_tokens=False)["input_ids"] for row in tqdm(group, leave=False))
             found[title][name] = sum(ours != row["ids"] for ours, row in zip(ids, group, strict=True))

@@ -42,29 +42,20 @@ import numpy as np
 from harness import markdown, spread
 from tqdm import tqdm
 
-from hf_gpt.adapters import METHODS as ADAPTERS
 from hf_gpt.analysis.figures import check_libraries, new_figure, write_figure
 from hf_gpt.commands import command, parse_arguments, perplexity
-from hf_gpt.files import flag, read_json, write_json
+from hf_gpt.files import flag, read_json, read_yaml, write_json
 from hf_gpt.model.configuration_gpt import GPTConfig
 from hf_gpt.tasks import get_task, load_task
 from hf_gpt.training.finetune import run
 
-TASKS = ("questions", "stories", "trec", "ud_pos", "sst2", "cola", "stsb", "rte", "qnli", "snli", "mnli", "scitail")
-TASKS += ("imdb", "copa", "openbookqa", "commonsenseqa", "hellaswag", "codah")
-STUDIES = ("weights", "models", "together", "rows", "layers", "adapters")
+CASES = read_yaml(Path(__file__).with_name("studies.yaml"))
+TASKS, COMMON, STUDIES = CASES["tasks"], CASES["common"], CASES["studies"]
 # The studies with a figure, and what lies along it.
 AXES = {"rows": "rows trained on", "layers": "blocks transferred", "adapters": "trained parameters"}
 RANDOM, TOGETHER = "random weights", "together"
 # What a finished run measured, written last; of the language model before any run.
 RUN, PERPLEXITY, TOKEN = "run.json", "perplexity.json", "perplexity_per_token"
-# Settings of fine-tuning: the ways of the study of adapters, and what is the same for all.
-FROZEN = {"adaptation": "frozen"}
-METHODS = {"full": {}, "frozen": FROZEN, "frozen, mixed layers": {**FROZEN, "layers": "mix"}}
-METHODS |= {name: {"adaptation": name} for name in ADAPTERS} | {"dora": {"adaptation": "lora", "use_dora": True}}
-METHODS |= {"gradual unfreezing": {"unfreeze": "gradual", "layer_decay": 0.8}}
-COMMON = {"num_train_epochs": 3, "per_device_train_batch_size": 16, "save_strategy": "no", "eval_strategy": "no"}
-COMMON |= {"disable_tqdm": True, "overwrite_output_dir": True}
 FEWER_ROWS = (50, 200, 800, 3200)
 
 
@@ -78,7 +69,7 @@ class MeasureArguments:
     models: list[str] | None = flag(None, "NAME=FOLDER of each column of `models`.")
     columns: list[str] | None = flag(None, "These columns of the study only.")
     data_dir: str = flag(".", "Folder of the data sets' folders.")
-    tasks: list[str] = flag([*TASKS], "These only.", TASKS)
+    tasks: list[str] = flag(TASKS, "These only.", TASKS)
     seeds: int = flag(3, "Runs of each cell.")
     learning_rates: list[float] = flag([5e-4, 1e-3, 2e-3], "Rates of which a cell keeps one.")
     frozen_rates: list[float] = flag([3e-3, 1e-2, 3e-2], "The same where a head or an adapter is trained alone.")
@@ -87,12 +78,6 @@ class MeasureArguments:
     max_length: int = flag(256, "Tokens of a sequence at most.")
     text_file: str | None = flag(None, "Text on which the language models are measured before and after.")
     bf16: bool = flag(False, "Train under bfloat16 autocast.")
-
-    def __post_init__(self) -> None:
-        if self.study == "models" and not all(re.match("[^=]+=.", text) for text in self.models or ["="]):
-            raise ValueError("--study models wants its columns as --models NAME=FOLDER NAME=FOLDER.")
-        if self.study in AXES:
-            check_libraries()
 
     def folder(self, task: str) -> str | None:
         """Where the published files of a task are; `None` of bundled ones."""
@@ -104,27 +89,24 @@ class Cell(NamedTuple):
 
     line: str
     task: str
-    rows: int
     column: str
     settings: dict[str, Any]
     rates: list[float]
 
 
 def columns(args: MeasureArguments) -> dict[str, dict[str, Any]]:
-    """Settings of fine-tuning for each column."""
+    """Settings of fine-tuning for each column that is wanted."""
+    found = STUDIES[args.study]
     if args.study == "models":
-        named = [text.partition("=") for text in args.models]
-        return {name: {"model_name_or_path": folder} for name, _, folder in named}
-    random = {RANDOM: {"random_weights": True}}
-    layers = range(GPTConfig.from_pretrained(args.model).n_layer + 1) if args.study == "layers" else ()
-    found = {
-        "weights": {"pretrained": {}, "no auxiliary loss": {"lm_coef": 0}, **random},
-        "together": {"alone": {}, TOGETHER: {}},
-        "rows": {"pretrained": {}, "frozen": FROZEN, **random},
-        "layers": {f"blocks {kept}": {"transfer_layers": kept} for kept in layers},
-        "adapters": METHODS,
-    }
-    return {name: {"model_name_or_path": args.model, **own} for name, own in found[args.study].items()}
+        named = [text.partition("=") for text in args.models or [""]]
+        if not all(name and folder for name, _, folder in named):
+            raise ValueError("--study models wants its columns as --models NAME=FOLDER NAME=FOLDER.")
+        found = {name: {"model_name_or_path": folder} for name, _, folder in named}
+    elif args.study == "layers":
+        layers = GPTConfig.from_pretrained(args.model).n_layer
+        found = {f"blocks {kept}": {"transfer_layers": kept} for kept in range(layers + 1)}
+    wanted = args.columns or found
+    return {name: {"model_name_or_path": args.model, **own} for name, own in found.items() if name in wanted}
 
 
 def cells(args: MeasureArguments) -> list[Cell]:
@@ -135,9 +117,8 @@ def cells(args: MeasureArguments) -> list[Cell]:
     if missing := [name for name in args.tasks if name not in tasks]:
         print(f"No data for {', '.join(missing)}: left out.", file=sys.stderr)
     numbers = [*(rows for rows in FEWER_ROWS if 2 * rows <= args.rows and args.study == "rows"), args.rows]
-    wanted = {name: own for name, own in columns(args).items() if name in (args.columns or [name])}
     folders, found = {name: args.folder(name) for name in tasks}, []
-    for task, rows, (column, own) in itertools.product(tasks, numbers, wanted.items()):
+    for task, rows, (column, own) in itertools.product(tasks, numbers, columns(args).items()):
         settings = COMMON | {"max_train_rows": rows, "max_eval_rows": args.eval_rows, "max_length": args.max_length}
         settings |= {"bf16": args.bf16, "task": task, "data_dir": folders[task], **own}
         if column == TOGETHER:
@@ -145,7 +126,7 @@ def cells(args: MeasureArguments) -> list[Cell]:
             settings |= {"task": None, "data_dir": None, "tasks": tasks, "data_dirs": given or None}
         line = f"{task}, {rows} rows" if args.study == "rows" else task
         rates = args.frozen_rates if "adaptation" in own else args.learning_rates
-        found.append(Cell(line, task, rows, column, settings, rates))
+        found.append(Cell(line, task, column, settings, rates))
     return found
 
 
@@ -173,9 +154,9 @@ def token_perplexity(model: str, file: str) -> float:
 
 def new_line(cell: Cell, record: dict[str, Any], args: MeasureArguments) -> dict[str, Any]:
     """A line of the results without cells; `record` is that of one of its runs."""
-    data = load_task(cell.task, args.folder(cell.task))
+    data, rows = load_task(cell.task, args.folder(cell.task)), cell.settings["max_train_rows"]
     line = {"task": cell.task, "metric": record["main_metric"], "chance": record["chance"], "rows": record["rows"]}
-    line |= {"split": harness.measured_split(record), "baseline": baselines.score(data, cell.rows, args.eval_rows)}
+    line |= {"split": harness.measured_split(record), "baseline": baselines.score(data, rows, args.eval_rows)}
     if args.text_file:
         line["perplexity_before"] = read_json(Path(args.output_dir) / PERPLEXITY)[TOKEN]
     return line | {"cells": {}}
@@ -283,6 +264,8 @@ def draw(results: dict[str, dict], study: str, path: Path) -> None:
 def main() -> None:
     """Run what is missing, all with the first seed first, so that a stopped study has seen every task."""
     (args,) = parse_arguments((MeasureArguments,), description=__doc__)
+    if args.study in AXES:
+        check_libraries()
     planned, folder = cells(args), Path(args.output_dir)
     free = ("output_dir", "data_dir", "tasks", "columns", "seeds")
     settings = {name: value for name, value in vars(args).items() if name not in free}
