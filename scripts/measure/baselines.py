@@ -12,16 +12,15 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from hf_gpt.tasks import TaskData
 from hf_gpt.tasks.metrics import metric_function
 from hf_gpt.tasks.spec import TaskSpec
-from hf_gpt.training.finetune import lacks_label
 from hf_gpt.training.rows import subsample
 
 STRENGTHS = (0.01, 0.1, 1, 10, 100)
 
 
-def score(task: TaskData, rows: int | None, eval_rows: int | None) -> float:
+def score(task: TaskData, measured: str, rows: int | None, eval_rows: int | None) -> float:
     """
-    The main metric on the test rows of a task with all its splits, or where they have no labels on the validation
-    rows; trained on `rows` and measured on `eval_rows`, the same as in fine-tuning.
+    The main metric on the `measured` split of a task with all its splits; trained on `rows` and measured on
+    `eval_rows`, the same as in fine-tuning.
 
     Tags of words: the most frequent tag of each word whatever its case, as the model reads it, and of a word that the
     training rows do not have the most frequent of all. All else: logistic regression (of scores, ridge regression) on
@@ -29,7 +28,6 @@ def score(task: TaskData, rows: int | None, eval_rows: int | None) -> float:
     probability of being right.
     """
     splits = {name: subsample(part, rows if name == "train" else eval_rows) for name, part in task.splits.items()}
-    measured = "test" if "test" in splits and not lacks_label(splits["test"]).all() else "validation"
     if task.spec.family == "tagging":
         return most_frequent_tags(splits["train"], splits[measured])
     return bag_of_words(splits, task.spec, measured)

@@ -44,8 +44,7 @@ from hf_gpt.trees.token_tree import TokenTree
 VOCABULARY = 40478
 START, DELIMITER, CLASSIFY, PAD = range(VOCABULARY, VOCABULARY + 4)
 POOL = 50  # batches among which rows of like length are sought, as in training
-LM_COEFFICIENT = 0.5
-NEW_TOKENS = 64
+LM_COEFFICIENT, NEW_TOKENS = 0.5, 64
 OURS, UNSHARED = "hf_gpt", "hf_gpt, nothing shared"
 # Configuration, transformer, language model and double heads of both peers.
 PEERS = {
@@ -127,21 +126,14 @@ def make_workload(name: str, suite: str, seed: int = 0, data_dir: Path = Path())
     """
     source, random = SUITES[suite][name], np.random.default_rng(seed)
     size, count = source["batch_size"], source["batches"]
-    if "task" in source:
-        rows = task_rows(source["task"], data_dir, size * POOL, random)
-    else:
-        rows = random_rows(source, size * POOL, random)
+    draw = partial(task_rows, source["task"], data_dir) if "task" in source else partial(random_rows, source)
+    rows = draw(size * POOL, random)
     lengths = distinct(rows)
-    batches = _batches(list(LengthGroupedSampler(lengths, size, seed)), size)
+    batches = np.array_split(list(LengthGroupedSampler(lengths, size, seed)), -(-len(rows) // size))
     batches = sorted(batches, key=lambda batch: max(lengths[row] for row in batch))
     batches = [batches[int((place + 0.5) / count * len(batches))] for place in range(count)]
-    grouped = [[rows[index] for index in batch] for batch in batches]
-    order = random.permutation([index for batch in batches for index in batch])
-    return Workload(name, suite, grouped, _batches([rows[index] for index in order], size))
-
-
-def _batches(rows: Sequence, size: int) -> list[list]:
-    return [list(rows[start : start + size]) for start in range(0, len(rows), size)]
+    shuffled = np.array_split(random.permutation(np.concatenate(batches)), count)
+    return Workload(name, suite, *([[rows[row] for row in batch] for batch in each] for each in (batches, shuffled)))
 
 
 def padding_share(batches: Sequence[Sequence[Row]], as_trees: bool) -> float:
@@ -243,7 +235,6 @@ def generation(name: str, input_ids: torch.Tensor, model: PreTrainedModel) -> Tu
     if name in DECODERS:
         pack_for_inference(model, DECODERS[name])
     arguments = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False, "pad_token_id": PAD}
-
     return partial(model.generate, input_ids, attention_mask=torch.ones_like(input_ids), **arguments)
 
 
@@ -283,10 +274,6 @@ class BenchmarkArguments:
     memory: bool = flag(True, "Measure peak memory, in a turn of its own.")
     device: str = flag("cuda" if torch.cuda.is_available() else "cpu", "Where to run: cpu or cuda.")
 
-    def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ValueError(f"--rounds must be at least 1, not {self.rounds}.")
-
 
 def product_rate(workload: Workload, width: int, device: str) -> float:
     """
@@ -315,7 +302,7 @@ def product_rate(workload: Workload, width: int, device: str) -> float:
 def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
     """Times of every contender in turns, with the machine's rate and what else tables say of a workload."""
     size, device = SIZES[args.size], args.device
-    decodes = workload.suite == "generate"  # has packed models for fast products; those of single tokens say little
+    decodes = workload.suite == "generate"  # in products of single tokens; its fast ones are those of packed models
     fast = use_fast_float32(False if decodes or device == "cuda" else None)
     torch.manual_seed(0)
     turns = {name: build(name, workload, size, device) for name in contenders(workload, device)}
@@ -327,6 +314,7 @@ def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
             times[name].append(seconds(turn, device))
         rates.append(product_rate(workload, size["n_embd"], device))
     medians = {name: statistics.median(values) for name, values in times.items()}
+    ours, theirs = padding_share(workload.grouped, as_trees=True), padding_share(workload.shuffled, as_trees=False)
     result = {
         "suite": workload.suite,
         "seconds": times,
@@ -335,10 +323,7 @@ def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
         "tokens": sum(distinct(workload.rows)),
         "ratio": {name: value / medians[OURS] for name, value in medians.items()},
         "fast_float32": fast,
-        "padding": {
-            "hf_gpt": padding_share(workload.grouped, as_trees=True),
-            "peers": padding_share(workload.shuffled, as_trees=False),
-        },
+        "padding": {"hf_gpt": ours, "peers": theirs},
     }
     if not decodes:
         flops, rate = useful_flops(workload.rows, size, workload.trains), statistics.median(rates)
@@ -384,11 +369,10 @@ def decoding_table(results: Mapping[str, Mapping[str, Any]]) -> str:
 def main() -> None:
     """Run the suites, writing after each workload; results of other settings are not mixed with these."""
     (args,) = parse_arguments((BenchmarkArguments,), description=__doc__)
-    folder, record = Path(args.output_dir), {name: getattr(args, name) for name in ("size", "rounds", "seed")}
+    folder, data_dir = Path(args.output_dir), Path(args.data_dir)
+    record = {"size": args.size, "rounds": args.rounds, "seed": args.seed}
     record |= machine(args.device) | {"dtype": "bfloat16" if args.device == "cuda" else "float32"}
-    planned = [
-        make_workload(name, suite, args.seed, Path(args.data_dir)) for suite in args.suites for name in SUITES[suite]
-    ]
+    planned = [make_workload(name, suite, args.seed, data_dir) for suite in args.suites for name in SUITES[suite]]
     keep_settings(folder, record)
     file = folder / "results.json"
     results = read_json(file)["results"] if file.is_file() else {}

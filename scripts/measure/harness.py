@@ -18,14 +18,13 @@ from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelA
 
 # Folders of data sets that do not have the name of their task.
 FOLDERS = {"trec": "trec6", "ud_pos": "ud_english_ewt", "mnli_mismatched": "mnli"}
-FOLDERS |= {"race_middle": "race", "race_high": "race"}
+FOLDERS |= dict.fromkeys(("race_middle", "race_high"), "race")
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
-    return "\n".join(
-        f"| {' | '.join(cells)} |" if cells else "|---" * len(header) + "|" for cells in (header, (), *rows)
-    )
+    first, *others = (f"| {' | '.join(cells)} |" for cells in (header, *rows))
+    return "\n".join([first, "|---" * len(header) + "|", *others])
 
 
 def shown(value: float | None, form: str) -> str:
@@ -48,15 +47,13 @@ def machine(device: str = "cpu") -> dict[str, Any]:
 
 def seconds(turn: Callable[[], object], device: str = "cpu") -> float:
     """Seconds of a turn: on a GPU as they pass, on a CPU those of this process's threads, whatever else runs there."""
-    if device == "cpu":
-        start = time.process_time()
-        turn()
-        return time.process_time() - start
-    torch.cuda.synchronize()
-    start = time.perf_counter()
+    on_gpu = device == "cuda"
+    wait, clock = (torch.cuda.synchronize, time.perf_counter) if on_gpu else (lambda: None, time.process_time)
+    wait()
+    start = clock()
     turn()
-    torch.cuda.synchronize()
-    return time.perf_counter() - start
+    wait()
+    return clock() - start
 
 
 def peak_memory(turn: Callable[[], object], device: str = "cpu") -> int:
@@ -92,11 +89,6 @@ def remove_weights(folder: Path) -> None:
     """Delete the models of fine-tuning runs, of which a study keeps the figures."""
     for file in folder.rglob("model.safetensors"):
         file.unlink()
-
-
-def measured_split(record: Mapping[str, Any]) -> str:
-    """The split of a fine-tuning run's record that tables show: the validation rows where no test rows have labels."""
-    return "test" if "test" in record["metrics"] else "validation"
 
 
 def keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:

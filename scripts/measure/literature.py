@@ -33,10 +33,6 @@ class LiteratureArguments:
     max_pairs: int = flag(1000, "The first pairs of each of BLiMP's sets.")
     output_file: str | None = flag(None, "A .json file for the result.")
 
-    def __post_init__(self) -> None:
-        if not (self.wikitext2 or self.ptb or self.lambada or self.blimp):
-            raise ValueError("Name a file: --wikitext2, --ptb, --lambada or --blimp.")
-
 
 def measure(args: LiteratureArguments) -> list[float | None]:
     """The model's row of the table."""
@@ -44,9 +40,8 @@ def measure(args: LiteratureArguments) -> list[float | None]:
     def of(file: str) -> perplexity.PerplexityArguments:
         return perplexity.PerplexityArguments(model_name_or_path=args.model_name_or_path, file=[file])
 
-    row = [
-        perplexity.measure(of(file))["perplexity_per_word"] if file else None for file in (args.wikitext2, args.ptb)
-    ]
+    texts = (args.wikitext2, args.ptb)
+    row = [perplexity.measure(of(file))["perplexity_per_word"] if file else None for file in texts]
     words = perplexity.measure_last_words(of(args.lambada)) if args.lambada else None
     row += [words["perplexity_per_word"], 100 * words["accuracy"]] if words else [None, None]
     if not args.blimp:
@@ -65,8 +60,8 @@ def main() -> None:
     cells = [[name, *(shown(value, "{:,.2f}") for value in row)] for name, row in rows.items()]
     table = markdown(["model", *columns], cells)
     if args.output_file:
-        result = {"row": dict(zip(columns, found, strict=True)), "tables": [table]}
-        write_json(Path(args.output_file), vars(args) | result)
+        row = dict(zip(columns, found, strict=True))
+        write_json(Path(args.output_file), vars(args) | {"row": row, "tables": [table]})
     print(table)
 
 

@@ -102,16 +102,13 @@ def token_agreement() -> dict[str, dict[str, int]] | None:
     if not texts.RELEASE.is_dir() or not texts.ALL_GOLDEN.is_file():
         print("Token ids: the release's vocabulary or its encoder's ids are not at hand, so nothing was compared.")
         return None
-    rows, files = (
-        texts.read_golden(texts.ALL_GOLDEN),
-        (texts.RELEASE / "encoder_bpe_40000.json", texts.RELEASE / "vocab_40000.bpe"),
-    )
-    stock = OpenAIGPTTokenizer(*map(str, files))
+    rows, folder = texts.read_golden(texts.ALL_GOLDEN), texts.RELEASE
+    stock = OpenAIGPTTokenizer(str(folder / "encoder_bpe_40000.json"), str(folder / "vocab_40000.bpe"))
     sources = ("corrupted", "hand", "spacy")
     plain = [row for row in rows if not row["source"].startswith(sources) and "\n" not in row["text"]]
     groups = {"all, corrupted and multilingual ones included": rows, "English sentences on one line": plain}
     found: dict[str, dict[str, int]] = {title: {"number": len(group)} for title, group in groups.items()}
-    for name, tokenizer in {"hf_gpt": release_tokenizer(texts.RELEASE), "openai-gpt": stock}.items():
+    for name, tokenizer in {"hf_gpt": release_tokenizer(folder), "openai-gpt": stock}.items():
         for title, group in groups.items():
             ids = (tokenizer(row["text"], add_special_tokens=False)["input_ids"] for row in tqdm(group, leave=False))
             found[title][name] = sum(ours != row["ids"] for ours, row in zip(ids, group, strict=True))
@@ -146,16 +143,14 @@ def digest() -> str:
 
 def tables(results: dict[str, Any]) -> list[str]:
     """Three tables: the release's numbers, its tokens, and bfloat16."""
-    models = results["models"]
-    rows = [
-        [row, *("not recorded" if values[row] is None else f"{values[row]:.1e}" for values in models.values())]
-        for row in next(iter(models.values()))
-    ]
+    models, rows = results["models"], []
+    for name in next(iter(models.values())):
+        values = [found[name] for found in models.values()]
+        rows.append([name, *("not recorded" if value is None else f"{value:.1e}" for value in values)])
     made = [markdown(["largest absolute difference", *models], rows)]
     if results["tokens"]:
         rows = []
-        for title, found in results["tokens"].items():
-            number, *wrong = found.values()
+        for title, (number, *wrong) in ((title, found.values()) for title, found in results["tokens"].items()):
             rows.append([title, f"{number:,}", *(f"{count:,} ({count / number:.1%})" for count in wrong)])
         stock = f"`openai-gpt` in transformers {results['transformers'].rpartition('.')[0]} differs"
         made.append(markdown(["texts", "number", "hf_gpt differs", stock], rows))

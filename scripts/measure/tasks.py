@@ -5,26 +5,23 @@ Measure what pretraining and ways of training give on the tasks, as a table and,
     python scripts/measure/tasks.py --study layers --tasks mnli questions codah --data_dir path/to/data \
         --output_dir outputs/layers
 
-The columns of a study are fine-tuned alike from
+The columns of a study (`studies.yaml`) are fine-tuned alike from
 
     weights     the pretrained weights, the same without the auxiliary language model, and random weights
     models      the models that --models names
     together    the pretrained weights, on each task alone, and on all of them together with a head each
-    rows        pretrained weights, the same frozen, and random weights; each task with several numbers of rows up to
-                `--rows`, which may be more than a task has: all
-    layers      the lowest 0, 1, 2, ... blocks of the pretrained weights, the rest newly initialized (figure 2 of the
-                paper)
+    rows        pretrained weights, the same frozen, and random weights; with several numbers of rows up to `--rows`
+    layers      the lowest 0, 1, 2, ... pretrained blocks, the rest newly initialized (figure 2 of the paper)
     adapters    the pretrained weights, by every way of training: whole, frozen (the features of the last layer or a
                 mixture of all), with adapters and by gradual unfreezing; with the trained parameters and the seconds
 
 Each cell tries every learning rate with its first seed, and keeps the one that is best on the validation rows; the
 other seeds train with that. Seconds are those of this process's processor for a whole run, with reading, features and
-evaluation. Next to them stands a baseline without any transformer (`baselines.py`): a linear model of words or, for
-tagging, the most frequent tag of each word. `--data_dir` holds the published files, a folder for each set (`trec6/`,
-`sst2/`, ...); tasks whose folder is missing are left out, and named. A finished run is not repeated, so the same
-command resumes a stopped study. With `--text_file` the perplexity of the language model in each fine-tuned model is
-measured there, too: what fine-tuning made it forget. Writes `results.json` and `results.md`, after every run, and
-`results.png`.
+evaluation. The baseline has no transformer (`baselines.py`). `--data_dir` holds the published files, a folder for each
+set (`trec6/`, `sst2/`, ...); tasks whose folder is missing are left out, and named. A finished run is not repeated, so
+the same command resumes a stopped study. With `--text_file` the perplexity of the language model in each fine-tuned
+model is measured there, too: what fine-tuning made it forget. Writes `results.json` and `results.md`, after every run,
+and `results.png`.
 """
 
 import itertools
@@ -154,12 +151,13 @@ def token_perplexity(model: str, file: str) -> float:
 
 def new_line(cell: Cell, record: dict[str, Any], args: MeasureArguments) -> dict[str, Any]:
     """A line of the results without cells; `record` is that of one of its runs."""
+    split = "test" if "test" in record["metrics"] else "validation"
     data, rows = load_task(cell.task, args.folder(cell.task)), cell.settings["max_train_rows"]
     line = {"task": cell.task, "metric": record["main_metric"], "chance": record["chance"], "rows": record["rows"]}
-    line |= {"split": harness.measured_split(record), "baseline": baselines.score(data, rows, args.eval_rows)}
+    line |= {"split": split, "baseline": baselines.score(data, split, rows, args.eval_rows), "cells": {}}
     if args.text_file:
         line["perplexity_before"] = read_json(Path(args.output_dir) / PERPLEXITY)[TOKEN]
-    return line | {"cells": {}}
+    return line
 
 
 def add_runs(results: dict[str, dict], cell: Cell, seed: int, args: MeasureArguments) -> None:
@@ -181,35 +179,30 @@ def add_runs(results: dict[str, dict], cell: Cell, seed: int, args: MeasureArgum
         found.setdefault("seconds", []).append(record["seconds"])
 
 
-def _scores(cell: dict | None) -> str:
-    """Scores of a cell, and the learning rate that was chosen."""
-    return f"{spread(cell['scores'])}; {cell['rate']:g}" if cell else "-"
-
-
-def _measured_on(result: dict) -> str:
-    return f"{result['split']}, {result['rows'][result['split']]:,}"
-
-
-def table(results: dict[str, dict], columns: list[str]) -> str:
-    """Results as a Markdown table; after the scores the learning rate that was chosen."""
+def tables(results: dict[str, dict]) -> str:
+    """Markdown tables, a line a task or a way of training; after the scores the learning rate that was chosen."""
+    columns = list(dict.fromkeys(name for result in results.values() for name in result["cells"]))
+    of_methods = any("seconds" in cell for result in results.values() for cell in result["cells"].values())
+    header = ["task", "metric", "chance", "rows trained on", "measured on", "baseline", *columns]
+    if of_methods:
+        header = ["task", "metric", "measured on", "method", "score", "trained parameters", "seconds"]
     rows = []
     for result in results.values():
-        rows.append([result["task"], result["metric"], f"{result['chance']:.3f}", f"{result['rows']['train']:,}"])
-        rows[-1] += [_measured_on(result), f"{result['baseline']:.3f}"]
-        rows[-1] += [_scores(result["cells"].get(name)) for name in columns]
-    return markdown(["task", "metric", "chance", "rows trained on", "measured on", "baseline", *columns], rows)
-
-
-def methods_table(results: dict[str, dict]) -> str:
-    """A Markdown table with a line a way of training, below the baseline of its task."""
-    rows = []
-    for result in results.values():
-        shared = [result["task"], result["metric"], _measured_on(result)]
-        rows.append([*shared, "baseline", f"{result['baseline']:.3f}", "-", "-"])
-        for name, cell in result["cells"].items():
-            seconds = f"{statistics.median(cell['seconds']):.0f}"
-            rows.append([*shared, name, _scores(cell), f"{cell['trained_parameters']:,}", seconds])
-    return markdown(["task", "metric", "measured on", "method", "score", "trained parameters", "seconds"], rows)
+        cells, baseline = result["cells"], f"{result['baseline']:.3f}"
+        about, on = [result["task"], result["metric"]], f"{result['split']}, {result['rows'][result['split']]:,}"
+        scores = {name: f"{spread(cell['scores'])}; {cell['rate']:g}" for name, cell in cells.items()}
+        if of_methods:
+            rows.append([*about, on, "baseline", baseline, "-", "-"])
+            for name, cell in cells.items():
+                seconds = f"{statistics.median(cell['seconds']):.0f}"
+                rows.append([*about, on, name, scores[name], f"{cell['trained_parameters']:,}", seconds])
+        else:
+            rows.append([*about, f"{result['chance']:.3f}", f"{result['rows']['train']:,}", on, baseline])
+            rows[-1] += [scores.get(name, "-") for name in columns]
+    made = [markdown(header, rows)]
+    if any("perplexity_before" in result for result in results.values()):
+        made.append(forgetting_table(results, [name for name in columns if name != RANDOM]))
+    return "\n\n".join(made)
 
 
 def forgetting_table(results: dict[str, dict], columns: list[str]) -> str:
@@ -220,16 +213,6 @@ def forgetting_table(results: dict[str, dict], columns: list[str]) -> str:
         after = [spread(values, 1) if values else "-" for values in found]
         rows.append([name, f"{result['perplexity_before']:.1f}", *after])
     return markdown(["fine-tuned on", "before", *columns], rows)
-
-
-def tables(results: dict[str, dict]) -> str:
-    """The tables that there are."""
-    found = [(name, cell) for result in results.values() for name, cell in result["cells"].items()]
-    columns = list(dict.fromkeys(name for name, _ in found))
-    made = [methods_table(results) if any("seconds" in cell for _, cell in found) else table(results, columns)]
-    if any("perplexity_before" in result for result in results.values()):
-        made.append(forgetting_table(results, [name for name in columns if name != RANDOM]))
-    return "\n\n".join(made)
 
 
 def draw(results: dict[str, dict], study: str, path: Path) -> None:
@@ -254,7 +237,7 @@ def draw(results: dict[str, dict], study: str, path: Path) -> None:
         if study == "adapters":
             axes.margins(x=0.4)  # for the names
         else:
-            axes.set_xticks(x, [f"{place:,}" for place in x], minor=False)
+            axes.set_xticks(x, [f"{place:,}" for place in x])
             axes.minorticks_off()
             axes.legend()
     write_figure(path, figure, results)

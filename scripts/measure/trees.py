@@ -32,10 +32,9 @@ from hf_gpt.files import flag, write_json
 from hf_gpt.trees import collate_choices, path_log_probs, tree_model
 
 CHOICE = 10  # tokens of each
-SIZES = {"vocab_size": 8004, "pad_token_id": 8003}
 TINY = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 4}
 CONFIGS = {
-    "llama, 256 wide, 4 layers": LlamaConfig(**SIZES, **TINY),
+    "llama, 256 wide, 4 layers": LlamaConfig(vocab_size=8004, pad_token_id=8003, **TINY),
     "gpt2": GPT2Config(pad_token_id=8003, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0),
 }
 CONTEXTS, CHOICES = (64, 400), (2, 4, 16)
@@ -90,30 +89,31 @@ def pair_sides(config: LlamaConfig | GPT2Config, folder: str) -> dict[str, dict[
     model = AutoModelForCausalLM.from_config(config)
     reference = copy.deepcopy(model).requires_grad_(False)
     ours = tree_model(copy.deepcopy(model), "log-probs", beta=0.1)
-    dpo = trl.DPOTrainer(model, reference, trl.DPOConfig(**settings), None, texts, processing_class=tokenizer)
+    dpo = trl.DPOTrainer(model, reference, trl.DPOConfig(**settings), train_dataset=texts, processing_class=tokenizer)
     rewards = tree_model(AutoModelForCausalLM.from_config(config), "multiple-choice")
-    (scored := copy.deepcopy(config)).num_labels = 1
+    scored = copy.deepcopy(config)
+    scored.num_labels = 1
     classifier = AutoModelForSequenceClassification.from_config(scored)
     ids = Dataset.from_list([{"chosen_ids": [1, 2], "rejected_ids": [1, 3]}])
-    reward = trl.RewardTrainer(classifier, trl.RewardConfig(**settings), None, ids, processing_class=tokenizer)
+    reward = trl.RewardTrainer(classifier, trl.RewardConfig(**settings), train_dataset=ids, processing_class=tokenizer)
 
-    def ours_with_reference(row: Row) -> torch.Tensor:
+    def preference(row: Row) -> torch.Tensor:
         with torch.no_grad():
             known = together(reference, row)
         return ours(**collate_choices([row | {"reference": known[0].tolist()}])).loss
 
-    def of_trl(trainer: trl.DPOTrainer | trl.RewardTrainer, row: Row, whole: bool) -> torch.Tensor:
-        chosen, rejected = (row["context"] * whole + choice for choice in row["choices"])
+    def trl_preference(row: Row) -> torch.Tensor:
+        chosen, rejected = row["choices"]
         pair = {"prompt_ids": row["context"], "chosen_ids": chosen, "rejected_ids": rejected}
-        return trainer.compute_loss(trainer.model, trainer.data_collator([pair]))
+        return dpo.compute_loss(model, dpo.data_collator([pair]))
 
-    return {
-        "DPO": {"tree": ours_with_reference, "TRL": partial(of_trl, dpo, whole=False)},
-        "reward": {
-            "tree": lambda row: rewards(**collate_choices([row])).loss,
-            "TRL": partial(of_trl, reward, whole=True),
-        },
-    }
+    def trl_reward(row: Row) -> torch.Tensor:
+        chosen, rejected = (row["context"] + choice for choice in row["choices"])
+        batch = reward.data_collator([{"chosen_ids": chosen, "rejected_ids": rejected}])
+        return reward.compute_loss(classifier, batch)
+
+    of_reward = {"tree": lambda row: rewards(**collate_choices([row])).loss, "TRL": trl_reward}
+    return {"DPO": {"tree": preference, "TRL": trl_preference}, "reward": of_reward}
 
 
 def row_of(name: Iterable[Any], found: Found, tokens: float | None = None) -> list[str]:
