@@ -1,5 +1,3 @@
-"""`python scripts/evaluate_task.py --help`; the command itself is hf_gpt/commands/evaluate_task.py."""
-
 # Not named evaluate.py: scripts find each other before libraries, and the metrics come from one of that name.
 from hf_gpt.__main__ import run
 

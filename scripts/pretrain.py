@@ -1,5 +1,3 @@
-"""`python scripts/pretrain.py --help`; the command itself is hf_gpt/commands/pretrain.py."""
-
 from hf_gpt.__main__ import run
 
 if __name__ == "__main__":

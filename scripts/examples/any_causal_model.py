@@ -8,20 +8,12 @@ The columns are `context`, `label` (the right choice, counted from 0) and, in th
 the last ones empty. All flags of `TrainingArguments` can be given.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from datasets import Dataset, load_dataset
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    EvalPrediction,
-    HfArgumentParser,
-    PreTrainedTokenizerBase,
-    Trainer,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, Trainer, TrainingArguments, set_seed
 
 import hf_gpt  # noqa: F401  registers GPT
 from hf_gpt.trees import collate_choices, tree_model
@@ -38,14 +30,13 @@ class Arguments:
     lm_coef: float = 0.0
 
 
-def read(path: str, tokenizer: PreTrainedTokenizerBase) -> Dataset:
+def read(path: str, tokenizer: Callable[..., Any]) -> Dataset:
     """The rows of a CSV file as token ids."""
     table = load_dataset("csv", data_files=path, split="train")
-    columns = [name for name in table.column_names if name not in ("context", "label")]
-    if len(columns) < 2 or len(table.column_names) != len(columns) + 2:
-        raise SystemExit(
-            f"{path}: give the columns context, label and at least two choices, not {table.column_names}."
-        )
+    names = table.column_names
+    columns = [name for name in names if name not in ("context", "label")]
+    if len(columns) < 2 or len(names) != len(columns) + 2:
+        raise SystemExit(f"{path}: give the columns context, label and at least two choices, not {names}.")
 
     def encode(row: dict[str, Any]) -> dict[str, Any]:
         choices = [str(row[name]) for name in columns if row[name] is not None]
@@ -54,12 +45,7 @@ def read(path: str, tokenizer: PreTrainedTokenizerBase) -> Dataset:
         ids = tokenizer([f" {choice}" for choice in choices], add_special_tokens=False)["input_ids"]
         return {"context": tokenizer(row["context"])["input_ids"], "choices": ids, "label": row["label"]}
 
-    return table.map(encode, remove_columns=table.column_names)
-
-
-def accuracy(prediction: EvalPrediction) -> dict[str, float]:
-    """The share of right choices."""
-    return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
+    return table.map(encode, remove_columns=names)
 
 
 def main() -> None:
@@ -67,22 +53,21 @@ def main() -> None:
     own, args = HfArgumentParser((Arguments, TrainingArguments)).parse_args_into_dataclasses()
     args.remove_unused_columns = False
     tokenizer = AutoTokenizer.from_pretrained(own.model_name_or_path)
-    files = {"train": own.train_file, "validation": own.validation_file}
-    rows = {split: read(path, tokenizer) for split, path in files.items() if path}
+    train, validation = (path and read(path, tokenizer) for path in (own.train_file, own.validation_file))
     set_seed(args.seed)  # of the head
     model = tree_model(AutoModelForCausalLM.from_pretrained(own.model_name_or_path), own.head, own.lm_coef)
     trainer = Trainer(
         model,
         args,
         data_collator=collate_choices,
-        train_dataset=rows["train"],
-        eval_dataset=rows.get("validation"),
+        train_dataset=train,
+        eval_dataset=validation,
         processing_class=tokenizer,
-        compute_metrics=accuracy,
+        compute_metrics=lambda found: {"accuracy": float((found.predictions.argmax(-1) == found.label_ids).mean())},
     )
     trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     trainer.save_model()
-    if "validation" in rows:
+    if validation:
         metrics = trainer.evaluate()
         trainer.save_metrics("eval", metrics)
         print(f"validation accuracy: {metrics['eval_accuracy']:.4f}")

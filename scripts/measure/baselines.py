@@ -12,16 +12,15 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from hf_gpt.tasks import TaskData
 from hf_gpt.tasks.metrics import metric_function
 from hf_gpt.tasks.spec import TaskSpec
-from hf_gpt.training.finetune import lacks_label
 from hf_gpt.training.rows import subsample
 
 STRENGTHS = (0.01, 0.1, 1, 10, 100)
 
 
-def score(task: TaskData, rows: int | None, eval_rows: int | None) -> float:
+def score(task: TaskData, measured: str, rows: int | None, eval_rows: int | None) -> float:
     """
-    The main metric on the test rows of a task with all its splits, or where they have no labels on the validation
-    rows; trained on `rows` and measured on `eval_rows`, the same as in fine-tuning.
+    The main metric on the `measured` split of a task with all its splits; trained on `rows` and measured on
+    `eval_rows`, the same as in fine-tuning.
 
     Tags of words: the most frequent tag of each word whatever its case, as the model reads it, and of a word that the
     training rows do not have the most frequent of all. All else: logistic regression (of scores, ridge regression) on
@@ -29,7 +28,6 @@ def score(task: TaskData, rows: int | None, eval_rows: int | None) -> float:
     probability of being right.
     """
     splits = {name: subsample(part, rows if name == "train" else eval_rows) for name, part in task.splits.items()}
-    measured = "test" if "test" in splits and not lacks_label(splits["test"]).all() else "validation"
     if task.spec.family == "tagging":
         return most_frequent_tags(splits["train"], splits[measured])
     return bag_of_words(splits, task.spec, measured)
@@ -55,18 +53,14 @@ def bag_of_words(splits: dict[str, Dataset], spec: TaskSpec, measured: str) -> f
 
     def value(model: Ridge | LogisticRegression, split: str) -> float:
         rows = splits[split]
-        if spec.family == "multiple-choice":  # the choice that is likeliest to be right
-            ends = np.cumsum([len(choices) for choices in rows["choices"]])
-            parts = np.split(model.predict_proba(inputs[split])[:, 1], ends[:-1])
-            answers = [int(part.argmax()) for part in parts]
-        else:
-            answers = model.predict(inputs[split])
-        return float(metric(rows["label"][:], answers))
+        if spec.family != "multiple-choice":
+            return float(metric(rows["label"][:], model.predict(inputs[split])))
+        ends = np.cumsum([len(choices) for choices in rows["choices"]])
+        parts = np.split(model.predict_proba(inputs[split])[:, 1], ends[:-1])
+        return float(metric(rows["label"][:], [int(part.argmax()) for part in parts]))
 
-    models = []
-    for strength in STRENGTHS:
-        model = Ridge(alpha=1 / strength) if spec.has_scores else LogisticRegression(C=strength, max_iter=1000)
-        models.append(model.fit(inputs["train"], texts["train"][1]))
+    kinds = [Ridge(1 / each) if spec.has_scores else LogisticRegression(C=each, max_iter=1000) for each in STRENGTHS]
+    models = [model.fit(inputs["train"], texts["train"][1]) for model in kinds]
     return value(max(models, key=lambda model: value(model, "validation")), measured)
 
 
@@ -74,18 +68,16 @@ def examples(rows: Dataset, spec: TaskSpec) -> tuple[list[Sequence[str]], Sequen
     """Columns of texts, one or a pair, and labels; every choice is a pair with what stands before it, right or not."""
     if spec.family != "multiple-choice":
         return [list(rows[name]) for name in spec.text_columns], rows["label"]
-    pairs = [
-        (f"{row['context']} {row['question']}", choice, number == row["label"])
-        for row in rows
-        for number, choice in enumerate(row["choices"])
-    ]
-    before, choices, right = zip(*pairs, strict=True)
-    return [before, choices], right
+    found = []
+    for row in rows:
+        before = f"{row['context']} {row['question']}"
+        found += [(before, choice, number == row["label"]) for number, choice in enumerate(row["choices"])]
+    *columns, right = zip(*found, strict=True)
+    return columns, right
 
 
 def weights(texts: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:
     """Of words and bigrams; of a pair those of both texts, what they share, and their differences."""
-    if len(texts) == 1:
-        return texts[0]
-    first, second = texts
-    return sparse.hstack([first, second, first.multiply(second), abs(first - second)], format="csr")
+    first, *second = texts
+    both = [part for other in second for part in (other, first.multiply(other), abs(first - other))]
+    return sparse.hstack([first, *both], format="csr")

@@ -8,16 +8,14 @@ Contenders take turns, so that whatever else the machine does falls on all of th
 processor time, all threads together (`OMP_NUM_THREADS=1` for one). Peers are transformers' own `openai-gpt` and `gpt2`
 at the same size, on random batches padded to the longest sequence; ours are batches of rows of like length, as in
 fine-tuning; one more contender is our model with every sequence laid out on its own. Training is forward and backward
-of the joint loss with dropout, in float32 on a CPU and bfloat16 autocast on a GPU, or as `--dtype` says; `generate`
-stays in float32. Where `hf_gpt.use_fast_float32` finds oneDNN's float32 products as exact and faster, ours use them,
-as our commands do, and peers take two turns: with torch's default, as users run them, and with the same products.
+of the joint loss with dropout, in float32 on a CPU and bfloat16 autocast on a GPU; `generate` stays in float32. Where
+`hf_gpt.use_fast_float32` finds oneDNN's float32 products as exact and faster, all sides use them.
 
 Writes `results.json` and `results.md`; the same command resumes a run that was stopped. `--data_dir` holds the
-published files (`openbookqa/`, `commonsenseqa/`, `hellaswag/`, `trec6/`, `snli/`, `imdb/`) and the release's
-vocabulary (`gpt_bpe/`); only `multiple-choice-files` and `classification` need it.
+published files (`openbookqa/`, `trec6/`, ...) and the release's vocabulary (`gpt_bpe/`); only `multiple-choice-files`
+and `classification` need it.
 """
 
-import os
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from harness import markdown, peak_memory, seconds
+from harness import FOLDERS, keep_settings, machine, markdown, peak_memory, seconds, shown, write_results
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
@@ -37,7 +35,7 @@ from hf_gpt import GPTConfig, GPTForCausalLM, GPTForMultipleChoice, GPTModel, to
 from hf_gpt.commands import command, parse_arguments
 from hf_gpt.conversion.ctranslate2 import write_ctranslate2
 from hf_gpt.conversion.tokenizers import release_tokenizer
-from hf_gpt.files import check_settings, flag, read_json, write_json, write_text
+from hf_gpt.files import flag, read_json, read_yaml
 from hf_gpt.performance import pack_for_inference, use_fast_float32
 from hf_gpt.tasks import load_task
 from hf_gpt.trees.collators import LengthGroupedSampler, collate_trees
@@ -45,10 +43,8 @@ from hf_gpt.trees.token_tree import TokenTree
 
 VOCABULARY = 40478
 START, DELIMITER, CLASSIFY, PAD = range(VOCABULARY, VOCABULARY + 4)
-ROWS = PAD + 1  # of the token embedding
 POOL = 50  # batches among which rows of like length are sought, as in training
-LM_COEFFICIENT = 0.5
-NEW_TOKENS = 64
+LM_COEFFICIENT, NEW_TOKENS = 0.5, 64
 OURS, UNSHARED = "hf_gpt", "hf_gpt, nothing shared"
 # Configuration, transformer, language model and double heads of both peers.
 PEERS = {
@@ -60,83 +56,14 @@ PACKED, CTRANSLATE2 = "hf_gpt, packed", "CTranslate2"
 DECODERS = {f"{name} {dtype}": dtype for name in (PACKED, CTRANSLATE2) for dtype in ("float32", "int8")}
 SIZES = {
     "gpt1": {"n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 512},
-    "mini": {"n_embd": 192, "n_layer": 5, "n_head": 3, "n_positions": 512},
     "tiny": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 512},
 }
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+SUITES = read_yaml(Path(__file__).with_name("suites.yaml"))
 HEADER = ["work", OURS, *PEERS, "nothing shared", "memory", "padding, ours and theirs"]
 HEADER += ["product rate", "logits differ"]
 Row = list[list[int]]  # token ids of the sequences of one example
-# What a contender does in a turn; given a number, with so many batches only.
-Turn = Callable[..., None]
+Turn = Callable[[], object]  # of a contender, with all batches of a workload
 Batch = dict[str, torch.Tensor]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A workload by lengths alone; those of `context` and `choice` are the fewest and the most tokens."""
-
-    choices: int  # sequences of a row
-    context: tuple[int, int]  # that they have in common
-    choice: tuple[int, int]  # of each after the delimiter; none where both are 0
-    batch_size: int
-    batches: int = 1
-
-    def rows(self, number: int, random: np.random.Generator, data_dir: Path | None = None) -> list[Row]:
-        """Random rows of this shape."""
-
-        def tokens(lengths: tuple[int, int]) -> list[int]:
-            return random.integers(0, VOCABULARY, random.integers(lengths[0], lengths[1] + 1)).tolist()
-
-        rows = []
-        for _ in range(number):
-            context, parts = tokens(self.context), [tokens(self.choice) for _ in range(self.choices)]
-            rows.append([[START, *context, *([DELIMITER, *part] if part else []), CLASSIFY] for part in parts])
-        return rows
-
-
-@dataclass(frozen=True)
-class Files:
-    """A workload of a data set's own training rows."""
-
-    task: str
-    folder: str  # under --data_dir
-    batch_size: int
-    batches: int
-
-    def rows(self, number: int, random: np.random.Generator, data_dir: Path) -> list[Row]:
-        """Rows drawn from the split, tokenized and truncated as in fine-tuning."""
-        data, tokenizer = load_task(self.task, data_dir / self.folder), release_tokenizer(data_dir / "gpt_bpe")
-        split = data.splits["train"]
-        chosen = split.select(random.permutation(len(split))[:number])
-        rows = []
-        for found in token_trees(chosen, tokenizer, family=data.spec.family, max_length=512):
-            tree = TokenTree(**{name: found[name] for name in TokenTree.__dataclass_fields__})
-            paths = map(tree.path, range(len(tree.path_ends)))
-            rows.append([[tree.input_ids[token] for token in path] for path in paths])
-        return rows
-
-
-# RACE: 4 choices after a passage and a question. ROCStories: 2 endings after four sentences.
-SUITES: dict[str, dict[str, Shape | Files]] = {
-    "multiple-choice": {
-        "RACE-shaped": Shape(4, (250, 420), (3, 12), 2),
-        "ROCStories-shaped": Shape(2, (38, 56), (7, 13), 8, 2),
-    },
-    "multiple-choice-files": {
-        "OpenBookQA": Files("openbookqa", "openbookqa", 8, 2),
-        "CommonsenseQA": Files("commonsenseqa", "commonsenseqa", 8, 2),
-        "HellaSwag": Files("hellaswag", "hellaswag", 4, 2),
-    },
-    "classification": {
-        "TREC": Files("trec", "trec6", 32, 6),
-        "SNLI": Files("snli", "snli", 16, 6),
-        "IMDb": Files("imdb", "imdb", 2, 3),
-    },
-    "pretrain": {"rows of 512 tokens": Shape(1, (510, 510), (0, 0), 2)},
-    "features": {"sentences of 4 to 60 tokens": Shape(1, (2, 58), (0, 0), 16, 4)},
-    "generate": {f"64 tokens behind 16, batch {size}": Shape(1, (14, 14), (0, 0), size, 1) for size in (1, 16)},
-}
 
 
 @dataclass(frozen=True)
@@ -153,13 +80,44 @@ class Workload:
         """All rows."""
         return [row for batch in self.grouped for row in batch]
 
+    @property
+    def trains(self) -> bool:
+        """Whether a turn has a backward pass."""
+        return self.suite not in ("features", "generate")
+
 
 def distinct(rows: Sequence[Row]) -> list[int]:
     """Tokens of each row's tree."""
     return [len(TokenTree.from_paths(row)) for row in rows]
 
 
-def make_workload(name: str, suite: str, seed: int, data_dir: Path | None = None) -> Workload:
+def random_rows(shape: Mapping[str, Any], number: int, random: np.random.Generator) -> list[Row]:
+    """Rows with the lengths of a shape of `suites.yaml`."""
+
+    def tokens(fewest: int, most: int) -> list[int]:
+        return random.integers(0, VOCABULARY, random.integers(fewest, most + 1)).tolist()
+
+    rows = []
+    for _ in range(number):
+        context, parts = tokens(*shape["context"]), [tokens(*shape["choice"]) for _ in range(shape["choices"])]
+        rows.append([[START, *context, *([DELIMITER, *part] if part else []), CLASSIFY] for part in parts])
+    return rows
+
+
+def task_rows(task: str, data_dir: Path, number: int, random: np.random.Generator) -> list[Row]:
+    """Rows drawn from a task's training split, tokenized and truncated as in fine-tuning."""
+    data, tokenizer = load_task(task, data_dir / FOLDERS.get(task, task)), release_tokenizer(data_dir / "gpt_bpe")
+    split = data.splits["train"]
+    chosen = split.select(random.permutation(len(split))[:number])
+    found = token_trees(chosen, tokenizer, family=data.spec.family, max_length=512)
+    trees = map(TokenTree.from_row, found)
+    return [
+        [[tree.input_ids[token] for token in tree.path(choice)] for choice in range(len(tree.path_ends))]
+        for tree in trees
+    ]
+
+
+def make_workload(name: str, suite: str, seed: int = 0, data_dir: Path = Path()) -> Workload:
     """
     Draw rows, group them by length into batches, and shuffle the same rows into others.
 
@@ -167,18 +125,15 @@ def make_workload(name: str, suite: str, seed: int, data_dir: Path | None = None
     the lengths (of two, those at a quarter and at three quarters), so that either side meets long and short rows.
     """
     source, random = SUITES[suite][name], np.random.default_rng(seed)
-    rows = source.rows(source.batch_size * POOL, random, data_dir)
+    size, count = source["batch_size"], source["batches"]
+    draw = partial(task_rows, source["task"], data_dir) if "task" in source else partial(random_rows, source)
+    rows = draw(size * POOL, random)
     lengths = distinct(rows)
-    batches = _batches(list(LengthGroupedSampler(lengths, source.batch_size, seed)), source.batch_size)
+    batches = np.array_split(list(LengthGroupedSampler(lengths, size, seed)), -(-len(rows) // size))
     batches = sorted(batches, key=lambda batch: max(lengths[row] for row in batch))
-    batches = [batches[int((place + 0.5) / source.batches * len(batches))] for place in range(source.batches)]
-    grouped = [[rows[index] for index in batch] for batch in batches]
-    order = random.permutation([index for batch in batches for index in batch])
-    return Workload(name, suite, grouped, _batches([rows[index] for index in order], source.batch_size))
-
-
-def _batches(rows: Sequence, size: int) -> list[list]:
-    return [list(rows[start : start + size]) for start in range(0, len(rows), size)]
+    batches = [batches[int((place + 0.5) / count * len(batches))] for place in range(count)]
+    shuffled = np.array_split(random.permutation(np.concatenate(batches)), count)
+    return Workload(name, suite, *([[rows[row] for row in batch] for batch in each] for each in (batches, shuffled)))
 
 
 def padding_share(batches: Sequence[Sequence[Row]], as_trees: bool) -> float:
@@ -187,20 +142,19 @@ def padding_share(batches: Sequence[Sequence[Row]], as_trees: bool) -> float:
     return 1 - sum(map(sum, lengths)) / sum(max(batch) * len(batch) for batch in lengths)
 
 
-def useful_flops(rows: Sequence[Row], size: dict, predicts: bool = True, passes: int = 3) -> float:
+def useful_flops(rows: Sequence[Row], size: dict, trains: bool = True) -> float:
     """
-    Floating-point operations that a turn of a model of `size` cannot do without: products over distinct tokens,
-    attention over tokens that are seen and, where it `predicts`, the logits of distinct parents; forward and backward
-    are three `passes`.
+    Floating-point operations that a turn of a model of `size` cannot do without: products over distinct tokens and
+    attention over tokens that are seen; in training also the logits of distinct parents, and the same twice backward.
     """
     width, total = size["n_embd"], 0.0
     for tree in map(TokenTree.from_paths, rows):
         seen = sum(position + 1 for position in tree.position_ids)
         total += size["n_layer"] * (24 * width**2 * len(tree) + 4 * width * seen)
-        if predicts:
+        if trains:
             parents = {tree.parent_index[token] for token in range(len(tree)) if tree.lm_weights[token] > 0}
             total += 2 * width * (VOCABULARY + 3) * len(parents)
-    return passes * total
+    return 3 * total if trains else total
 
 
 def contenders(workload: Workload, device: str = "cpu") -> tuple[str, ...]:
@@ -210,24 +164,18 @@ def contenders(workload: Workload, device: str = "cpu") -> tuple[str, ...]:
     return (OURS, *PEERS, UNSHARED) if len(workload.rows[0]) > 1 else (OURS, *PEERS)
 
 
-def build(name: str, workload: Workload, size: dict, device: str, dtype: torch.dtype = torch.float32) -> Turn:
-    """What a contender does in a turn, all batches of a workload; `torch.bfloat16` is autocast."""
+def build(name: str, workload: Workload, size: dict, device: str = "cpu") -> Turn:
+    """What a contender does in a turn, all batches of a workload."""
+    model = build_model(name, workload.suite, size).to(device).train(workload.trains)
     if workload.suite == "generate":
-        return generation(name, workload, size, device)
-    if workload.suite == "features":
-        model, batches = build_model(name, "none", size).eval(), feature_batches(name, workload)
-    else:
-        head = "lm" if workload.suite == "pretrain" else "choice"
-        model, batches = build_model(name, head, size).train(), training_batches(name, workload)
-    model.to(device)
-    batches = [{key: value.to(device) for key, value in batch.items()} for batch in batches]
-    trains = model.training
+        return generation(name, padded(workload.rows)[0][:, 0].to(device), model)
+    batches = [{key: value.to(device) for key, value in batch.items()} for batch in batches_of(name, workload)]
 
-    def turn(limit: int | None = None) -> None:
-        for batch in batches[:limit]:
-            with torch.inference_mode(not trains), torch.autocast(device, torch.bfloat16, dtype == torch.bfloat16):
+    def turn() -> None:
+        for batch in batches:
+            with torch.inference_mode(not workload.trains), torch.autocast(device, torch.bfloat16, device == "cuda"):
                 outputs = model(**batch)
-            if trains:
+            if workload.trains:
                 choice = outputs.get("mc_loss")  # of a peer, whose `loss` is that of its language model alone
                 loss = outputs.loss if choice is None else choice + LM_COEFFICIENT * outputs.loss
                 loss.backward()
@@ -236,36 +184,26 @@ def build(name: str, workload: Workload, size: dict, device: str, dtype: torch.d
     return turn
 
 
-def build_model(name: str, head: str, size: dict) -> PreTrainedModel:
-    """A contender's model with the release's vocabulary and dropout of 0.1 everywhere: `none`, `lm` or `choice`."""
-    place = ("none", "lm", "choice").index(head)
+def build_model(name: str, suite: str, size: dict) -> PreTrainedModel:
+    """A contender's model with what a suite needs on top, the release's vocabulary and dropout of 0.1 everywhere."""
+    place = {"features": 0, "pretrain": 1, "generate": 1}.get(suite, 2)
     if name not in PEERS:
         return (GPTModel, GPTForCausalLM, GPTForMultipleChoice)[place](GPTConfig(**size, pad_token_id=PAD))
     config_class, *classes = PEERS[name]
-    config = config_class(vocab_size=ROWS, bos_token_id=None, eos_token_id=None, pad_token_id=PAD, **size)
+    config = config_class(vocab_size=PAD + 1, bos_token_id=None, eos_token_id=None, pad_token_id=PAD, **size)
     return classes[place](config)
 
 
-def training_batches(name: str, workload: Workload) -> list[Batch]:
-    """Of a language model rows without padding; else token trees, or sequences with the labels of both heads."""
-    if workload.suite != "pretrain":
-        if name in PEERS:
-            return [double_heads_batch(rows) for rows in workload.shuffled]
-        return [tree_batch(rows, None if name == OURS else 0) for rows in workload.grouped]
-    batches = []
-    for rows in workload.grouped:
-        ids = padded(rows)[0][:, 0]
-        batches.append({"input_ids": ids, "labels": ids})
-        if name not in PEERS:
-            batches[-1]["lm_weights"] = torch.ones(ids.shape)
-            batches[-1]["lm_weights"][:, 0] = 0
-    return batches
-
-
-def feature_batches(name: str, workload: Workload) -> list[Batch]:
-    """Single sequences; ours are of like length."""
-    batches = map(padded, workload.shuffled if name in PEERS else workload.grouped)
-    return [{"input_ids": ids[:, 0], "attention_mask": mask[:, 0]} for ids, mask in batches]
+def batches_of(name: str, workload: Workload) -> list[Batch]:
+    """Single sequences, those of a language model without padding; else token trees, or sequences for both heads."""
+    batches = workload.shuffled if name in PEERS else workload.grouped
+    if workload.suite == "pretrain":
+        return [{"input_ids": ids[:, 0], "labels": ids[:, 0]} for ids, _ in map(padded, batches)]
+    if workload.suite == "features":
+        return [{"input_ids": ids[:, 0], "attention_mask": mask[:, 0]} for ids, mask in map(padded, batches)]
+    if name in PEERS:
+        return [double_heads_batch(rows) for rows in batches]
+    return [tree_batch(rows, None if name == OURS else 0) for rows in batches]
 
 
 def tree_batch(rows: Sequence[Row], share_limit: int | None = None) -> Batch:
@@ -290,20 +228,14 @@ def double_heads_batch(rows: Sequence[Row]) -> Batch:
     return batch | {"labels": labels, "mc_labels": torch.zeros(len(rows), dtype=torch.long)}
 
 
-def generation(name: str, workload: Workload, size: dict, device: str) -> Turn:
+def generation(name: str, input_ids: torch.Tensor, model: PreTrainedModel) -> Turn:
     """Greedy generation of `NEW_TOKENS` tokens behind each row, in float32; openai-gpt has no key-value cache."""
-    input_ids, model = padded(workload.rows)[0][:, 0].to(device), build_model(name, "lm", size).to(device).eval()
     if name.startswith(CTRANSLATE2):
         return ctranslate2_generation(input_ids.tolist(), model, DECODERS[name])
     if name in DECODERS:
         pack_for_inference(model, DECODERS[name])
     arguments = {"max_new_tokens": NEW_TOKENS, "min_new_tokens": NEW_TOKENS, "do_sample": False, "pad_token_id": PAD}
-
-    def turn(limit: int | None = None) -> None:
-        chosen = input_ids[:limit]
-        model.generate(chosen, attention_mask=torch.ones_like(chosen), **arguments)
-
-    return turn
+    return partial(model.generate, input_ids, attention_mask=torch.ones_like(input_ids), **arguments)
 
 
 def ctranslate2_generation(rows: list[list[int]], model: PreTrainedModel, dtype: str) -> Turn:
@@ -315,12 +247,12 @@ def ctranslate2_generation(rows: list[list[int]], model: PreTrainedModel, dtype:
         generator = Generator(folder, compute_type=dtype, intra_threads=torch.get_num_threads())
     prompts = [[f"<{token}>" for token in ids] for ids in rows]
     arguments = {"max_length": NEW_TOKENS, "min_length": NEW_TOKENS, "include_prompt_in_result": False}
-    return lambda limit=None: generator.generate_batch(prompts[:limit], **arguments)
+    return partial(generator.generate_batch, prompts, **arguments)
 
 
 def logits_difference(workload: Workload, size: dict) -> float:
     """Largest difference between our task logits and openai-gpt's on the first batch, both with the same weights."""
-    theirs, rows = build_model("openai-gpt", "choice", size).eval(), workload.grouped[0]
+    theirs, rows = build_model("openai-gpt", workload.suite, size).eval(), workload.grouped[0]
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         ours = GPTForMultipleChoice.from_pretrained(folder).eval()
@@ -334,47 +266,16 @@ class BenchmarkArguments:
     """What to time."""
 
     output_dir: str = flag(help="Folder of results.json and results.md.")
-    suites: list[str] = flag(["multiple-choice"], ", ".join(SUITES))
-    data_dir: str | None = flag(None, "Folder of the data sets' folders.")
+    suites: list[str] = flag(["multiple-choice"], "What to time.", SUITES)
+    data_dir: str = flag(".", "Folder of the data sets' folders.")
     size: str = flag("gpt1", "Size of all models.", SIZES)
     rounds: int = flag(3, "Timed turns of each contender.")
     seed: int = flag(0, "Of rows and weights.")
     memory: bool = flag(True, "Measure peak memory, in a turn of its own.")
     device: str = flag("cuda" if torch.cuda.is_available() else "cpu", "Where to run: cpu or cuda.")
-    dtype: str | None = flag(None, "Of products: float32, or bfloat16 by autocast (by default on a GPU).", DTYPES)
-
-    def __post_init__(self) -> None:
-        self.dtype = self.dtype or ("bfloat16" if self.device == "cuda" else "float32")
-        unknown = [suite for suite in self.suites if suite not in SUITES]
-        if unknown:
-            raise ValueError(f"unknown suite {unknown[0]}; choose of {', '.join(SUITES)}.")
-        if self.rounds < 1:
-            raise ValueError(f"--rounds must be at least 1, not {self.rounds}.")
-        sources = [source for suite in self.suites for source in SUITES[suite].values() if isinstance(source, Files)]
-        for folder in [*(source.folder for source in sources), "gpt_bpe"] if sources else []:
-            if self.data_dir is None:
-                raise ValueError(f"{folder} is read from files: give the folder it is in with --data_dir.")
-            if not (Path(self.data_dir) / folder).is_dir():
-                raise ValueError(f"{self.data_dir} has no folder {folder}.")
 
 
-def settings(args: BenchmarkArguments) -> dict[str, Any]:
-    """What must be the same for results to stand in one file."""
-    return {
-        "size": args.size,
-        "rounds": args.rounds,
-        "seed": args.seed,
-        "device": torch.cuda.get_device_name() if args.device == "cuda" else torch.cpu.get_capabilities()["cpu_name"],
-        "dtype": args.dtype,
-        "clock": "wall" if args.device == "cuda" else "processor",
-        "threads": torch.get_num_threads(),
-        "cpus": os.cpu_count(),
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
-
-
-def product_rate(workload: Workload, width: int, device: str, dtype: torch.dtype) -> float:
+def product_rate(workload: Workload, width: int, device: str) -> float:
     """
     Floating-point operations per second of the model's own matrix products and nothing else: forward and both
     gradients of a block's four layers at the tokens of a batch, repeated for about as many operations as a block
@@ -387,6 +288,7 @@ def product_rate(workload: Workload, width: int, device: str, dtype: torch.dtype
         torch.mm(gradient.t(), states)
 
     tokens = max(sum(distinct(batch)) for batch in workload.grouped)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
     taken = operations = 0.0
     for inputs, outputs in [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]:
         shapes = ((tokens, inputs), (outputs, inputs), (tokens, outputs))
@@ -397,41 +299,22 @@ def product_rate(workload: Workload, width: int, device: str, dtype: torch.dtype
     return operations / taken
 
 
-def take_turns(
-    workload: Workload, args: BenchmarkArguments, turns: Mapping[str, Turn], fast: bool
-) -> tuple[dict[str, list[float]], dict[str, list[float]], float]:
-    """
-    Seconds of every contender's turns as it is used; of peers' turns with fast products, where ours have them; and the
-    machine's rate of products, the better one of a round.
-    """
-    width, device, dtype = SIZES[args.size]["n_embd"], args.device, DTYPES[args.dtype]
-    times, fast_times, rates = {name: [] for name in turns}, {name: [] for name in PEERS if fast}, []
-    for number in tqdm(range(args.rounds + 1), desc=workload.name, unit="round"):
-        for name, turn in turns.items():
-            for is_fast in [False, True] if name in fast_times else [fast]:
-                use_fast_float32(is_fast)
-                if number == 0:
-                    turn(1)  # warms up, with one batch
-                else:
-                    (fast_times if is_fast and name in PEERS else times)[name].append(seconds(turn, device))
-        found = []
-        for is_fast in {False, fast}:
-            use_fast_float32(is_fast)
-            found.append(product_rate(workload, width, device, dtype))
-        rates.append(max(found))
-    return times, fast_times, statistics.median(rates)
-
-
 def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
     """Times of every contender in turns, with the machine's rate and what else tables say of a workload."""
-    size, names = SIZES[args.size], contenders(workload, args.device)
-    # Decoding has packed models for it.
-    fast = args.device == "cpu" and workload.suite != "generate" and use_fast_float32()
+    size, device = SIZES[args.size], args.device
+    decodes = workload.suite == "generate"  # in products of single tokens; its fast ones are those of packed models
+    fast = use_fast_float32(False if decodes or device == "cuda" else None)
     torch.manual_seed(0)
-    turns = {name: build(name, workload, size, args.device, DTYPES[args.dtype]) for name in names}
-    times, fast_times, rate = take_turns(workload, args, turns, fast)
+    turns = {name: build(name, workload, size, device) for name in contenders(workload, device)}
+    for turn in turns.values():
+        turn()  # warms up
+    times, rates = {name: [] for name in turns}, []
+    for _ in tqdm(range(args.rounds), desc=workload.name, unit="round"):
+        for name, turn in turns.items():
+            times[name].append(seconds(turn, device))
+        rates.append(product_rate(workload, size["n_embd"], device))
     medians = {name: statistics.median(values) for name, values in times.items()}
-    trains = workload.suite not in ("features", "generate")
+    ours, theirs = padding_share(workload.grouped, as_trees=True), padding_share(workload.shuffled, as_trees=False)
     result = {
         "suite": workload.suite,
         "seconds": times,
@@ -440,42 +323,35 @@ def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
         "tokens": sum(distinct(workload.rows)),
         "ratio": {name: value / medians[OURS] for name, value in medians.items()},
         "fast_float32": fast,
-        "seconds_fast": fast_times,
-        "ratio_fast": {name: statistics.median(each) / medians[OURS] for name, each in fast_times.items()},
-        "padding": {
-            "hf_gpt": padding_share(workload.grouped, as_trees=True),
-            "peers": padding_share(workload.shuffled, as_trees=False),
-        },
+        "padding": {"hf_gpt": ours, "peers": theirs},
     }
-    if workload.suite != "generate":  # there, products of single tokens say little
-        flops = useful_flops(workload.rows, size, predicts=trains, passes=3 if trains else 1)
+    if not decodes:
+        flops, rate = useful_flops(workload.rows, size, workload.trains), statistics.median(rates)
         result |= {"useful_flops": flops, "product_rate": rate, "share_of_product_rate": flops / medians[OURS] / rate}
-    if trains and workload.suite != "pretrain":
+    if workload.trains and workload.suite != "pretrain":
         result["logits_difference"] = logits_difference(workload, size)
     if args.memory:
-        result["peak_memory"] = {name: peak_memory(turn, args.device) for name, turn in turns.items()}
+        result["peak_memory"] = {name: peak_memory(turn, device) for name, turn in turns.items()}
     return result
 
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """
-    A Markdown table, one workload a row: our median time of a turn, how many times as long the others took (as they
-    are used, and with fast products like ours), our peak memory as a share of openai-gpt's, and our share of the rate
-    of the model's own matrix products; of decoding its own table.
+    A Markdown table, one workload a row: our median time of a turn, how many times as long the others took, our peak
+    memory as a share of openai-gpt's, and our share of the rate of the model's own matrix products; of decoding its
+    own table.
     """
     decoded = {name: result for name, result in results.items() if result["suite"] == "generate"}
     rows = []
     for name, result in results.items():
-        if name in decoded:
-            continue
-        kinds = (result["ratio"], result.get("ratio_fast", {}))
-        ratios = [", ".join(f"{kind[who]:.2f} x" for kind in kinds if who in kind) for who in (*PEERS, UNSHARED)]
-        memory, rate = result.get("peak_memory"), result.get("share_of_product_rate")
-        rows.append([name, f"{result['median_seconds'][OURS]:.2f} s", *(ratio or "-" for ratio in ratios)])
-        rows[-1].append(f"{memory[OURS] / memory['openai-gpt']:.2f}" if memory else "-")
-        rows[-1].append("{hf_gpt:.1%}, {peers:.1%}".format(**result["padding"]))
-        rows[-1].append("-" if rate is None else f"{rate:.0%}")
-        rows[-1].append(f"{result['logits_difference']:.0e}" if "logits_difference" in result else "-")
+        if name not in decoded:
+            memory, ratio = result.get("peak_memory"), result["ratio"].get
+            rows.append([name, f"{result['median_seconds'][OURS]:.2f} s"])
+            rows[-1] += [shown(ratio(who), "{:.2f} x") for who in (*PEERS, UNSHARED)]
+            rows[-1] += [shown(memory and memory[OURS] / memory["openai-gpt"], "{:.2f}")]
+            rows[-1] += ["{hf_gpt:.1%}, {peers:.1%}".format(**result["padding"])]
+            rows[-1] += [shown(result.get("share_of_product_rate"), "{:.0%}")]
+            rows[-1] += [shown(result.get("logits_difference"), "{:.0e}")]
     tables = ([markdown(HEADER, rows)] if rows else []) + ([decoding_table(decoded)] if decoded else [])
     return "\n\n".join(tables)
 
@@ -493,17 +369,17 @@ def decoding_table(results: Mapping[str, Mapping[str, Any]]) -> str:
 def main() -> None:
     """Run the suites, writing after each workload; results of other settings are not mixed with these."""
     (args,) = parse_arguments((BenchmarkArguments,), description=__doc__)
-    folder, record = Path(args.output_dir), settings(args)
-    found = read_json(folder / "results.json") if (folder / "results.json").is_file() else record | {"results": {}}
-    results = found.pop("results")
-    check_settings(folder, found, record)
-    folder.mkdir(parents=True, exist_ok=True)
-    data_dir = Path(args.data_dir) if args.data_dir else None
-    for name, suite in [(name, asked) for asked in args.suites for name in SUITES[asked]]:
-        if name not in results:
-            results[name] = measure(make_workload(name, suite, args.seed, data_dir), args)
-            write_json(folder / "results.json", {**record, "results": results})
-            write_text(folder / "results.md", table(results) + "\n")
+    folder, data_dir = Path(args.output_dir), Path(args.data_dir)
+    record = {"size": args.size, "rounds": args.rounds, "seed": args.seed}
+    record |= machine(args.device) | {"dtype": "bfloat16" if args.device == "cuda" else "float32"}
+    planned = [make_workload(name, suite, args.seed, data_dir) for suite in args.suites for name in SUITES[suite]]
+    keep_settings(folder, record)
+    file = folder / "results.json"
+    results = read_json(file)["results"] if file.is_file() else {}
+    for workload in planned:
+        if workload.name not in results:
+            results[workload.name] = measure(workload, args)
+            write_results(folder, {**record, "results": results}, table(results))
     print(table(results))
 
 

@@ -5,31 +5,20 @@ A language model next to figures of the literature: perplexity per word of corpo
         --blimp blimp/data --output_file outputs/literature.json
 
 Perplexities are per word that white space separates, so that models with other vocabularies can be compared; those of
-the literature are per token of the data set. GPT-2's figures are zero-shot, on the test parts (Radford et al., 2019,
-table 3), those of BLiMP are by Warstadt et al. (2020, table 3). Without a file a column stays empty.
+the literature (`published.yaml`) are per token of the data set. Without a file a column stays empty.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from harness import markdown
+from harness import markdown, shown
 
 from hf_gpt.analysis import agreement
 from hf_gpt.commands import command, parse_arguments, perplexity
-from hf_gpt.files import flag, write_json
+from hf_gpt.files import flag, read_yaml, write_json
 
-COLUMNS = ("WikiText-2", "PTB", "LAMBADA, perplexity", "LAMBADA, accuracy", "BLiMP, mean of 12 phenomena")
-REPORTED = {
-    "best before GPT-2": (39.14, 46.54, 99.8, 59.23, None),
-    "GPT-2, 117 million parameters": (29.41, 65.85, 35.13, 45.99, None),
-    "GPT-2, 1,542 million parameters": (18.34, 35.76, 8.63, 63.24, None),
-    "5-grams": (None, None, None, None, 61.2),
-    "LSTM": (None, None, None, None, 69.8),
-    "Transformer-XL": (None, None, None, None, 69.6),
-    "GPT-2 (BLiMP's authors)": (None, None, None, None, 81.5),
-    "humans": (None, None, None, None, 88.6),
-}
+PUBLISHED = read_yaml(Path(__file__).with_name("published.yaml"))
 
 
 @dataclass
@@ -44,12 +33,8 @@ class LiteratureArguments:
     max_pairs: int = flag(1000, "The first pairs of each of BLiMP's sets.")
     output_file: str | None = flag(None, "A .json file for the result.")
 
-    def __post_init__(self) -> None:
-        if not (self.wikitext2 or self.ptb or self.lambada or self.blimp):
-            raise ValueError("Name a file: --wikitext2, --ptb, --lambada or --blimp.")
 
-
-def measure(args: LiteratureArguments) -> tuple[float | None, ...]:
+def measure(args: LiteratureArguments) -> list[float | None]:
     """The model's row of the table."""
 
     def of(file: str) -> perplexity.PerplexityArguments:
@@ -60,22 +45,23 @@ def measure(args: LiteratureArguments) -> tuple[float | None, ...]:
     words = perplexity.measure_last_words(of(args.lambada)) if args.lambada else None
     row += [words["perplexity_per_word"], 100 * words["accuracy"]] if words else [None, None]
     if not args.blimp:
-        return (*row, None)
+        return [*row, None]
     pairs = agreement.read_sets(Path(args.blimp), args.max_pairs)
     found = agreement.accuracies(pairs, {"model": agreement.score_pairs(*of(args.blimp).load(), pairs)})
-    return (*row, 100 * float(np.mean([each["accuracy"] for each in found])))
+    return [*row, 100 * float(np.mean([each["accuracy"] for each in found]))]
 
 
 @command()
 def main() -> None:
     """Measure, print the table and write it."""
     (args,) = parse_arguments((LiteratureArguments,), description=__doc__)
-    rows = {Path(args.model_name_or_path).name: measure(args)} | REPORTED
-    cells = [[name, *("-" if value is None else f"{value:,.2f}" for value in row)] for name, row in rows.items()]
-    table, (row, *_) = markdown(["model", *COLUMNS], cells), rows.values()
+    found, columns = measure(args), PUBLISHED["columns"]
+    rows = {Path(args.model_name_or_path).name: found} | PUBLISHED["literature"]
+    cells = [[name, *(shown(value, "{:,.2f}") for value in row)] for name, row in rows.items()]
+    table = markdown(["model", *columns], cells)
     if args.output_file:
-        found = {"row": dict(zip(COLUMNS, row, strict=True)), "tables": [table]}
-        write_json(Path(args.output_file), vars(args) | found)
+        row = dict(zip(columns, found, strict=True))
+        write_json(Path(args.output_file), vars(args) | {"row": row, "tables": [table]})
     print(table)
 
 

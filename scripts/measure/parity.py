@@ -9,8 +9,6 @@ ids need the release's vocabulary (folder HF_GPT_DATA/gpt_bpe) and are left out 
 """
 
 import hashlib
-import json
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +30,7 @@ from hf_gpt.training.optimization import ReleaseAdam, get_release_schedule
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.support import golden
+from tests.support import golden, texts
 
 MODEL = golden.REPOSITORY / "model_cards" / "gpt-mini"
 
@@ -101,18 +99,16 @@ def parameter_difference(name: str, run: str) -> float | None:
 
 def token_agreement() -> dict[str, dict[str, int]] | None:
     """Number of texts, and of those whose ids by ours and by transformers' own tokenizer are not the release's."""
-    data = Path(os.environ.get("HF_GPT_DATA", golden.REPOSITORY.parent / "shared" / "data")) / "gpt_bpe"
-    texts = golden.golden_directory() / "tokenizer.jsonl"
-    if not data.is_dir() or not texts.is_file():
+    if not texts.RELEASE.is_dir() or not texts.ALL_GOLDEN.is_file():
         print("Token ids: the release's vocabulary or its encoder's ids are not at hand, so nothing was compared.")
         return None
-    rows = [json.loads(line) for line in texts.read_text(encoding="utf-8").split("\n") if line]
-    stock = OpenAIGPTTokenizer(vocab=str(data / "encoder_bpe_40000.json"), merges=str(data / "vocab_40000.bpe"))
+    rows, folder = texts.read_golden(texts.ALL_GOLDEN), texts.RELEASE
+    stock = OpenAIGPTTokenizer(str(folder / "encoder_bpe_40000.json"), str(folder / "vocab_40000.bpe"))
     sources = ("corrupted", "hand", "spacy")
     plain = [row for row in rows if not row["source"].startswith(sources) and "\n" not in row["text"]]
     groups = {"all, corrupted and multilingual ones included": rows, "English sentences on one line": plain}
     found: dict[str, dict[str, int]] = {title: {"number": len(group)} for title, group in groups.items()}
-    for name, tokenizer in {"hf_gpt": release_tokenizer(data), "openai-gpt": stock}.items():
+    for name, tokenizer in {"hf_gpt": release_tokenizer(folder), "openai-gpt": stock}.items():
         for title, group in groups.items():
             ids = (tokenizer(row["text"], add_special_tokens=False)["input_ids"] for row in tqdm(group, leave=False))
             found[title][name] = sum(ours != row["ids"] for ours, row in zip(ids, group, strict=True))
@@ -147,16 +143,14 @@ def digest() -> str:
 
 def tables(results: dict[str, Any]) -> list[str]:
     """Three tables: the release's numbers, its tokens, and bfloat16."""
-    models = results["models"]
-    rows = [
-        [row, *("not recorded" if values[row] is None else f"{values[row]:.1e}" for values in models.values())]
-        for row in next(iter(models.values()))
-    ]
+    models, rows = results["models"], []
+    for name in next(iter(models.values())):
+        values = [found[name] for found in models.values()]
+        rows.append([name, *("not recorded" if value is None else f"{value:.1e}" for value in values)])
     made = [markdown(["largest absolute difference", *models], rows)]
     if results["tokens"]:
         rows = []
-        for title, found in results["tokens"].items():
-            number, *wrong = found.values()
+        for title, (number, *wrong) in ((title, found.values()) for title, found in results["tokens"].items()):
             rows.append([title, f"{number:,}", *(f"{count:,} ({count / number:.1%})" for count in wrong)])
         stock = f"`openai-gpt` in transformers {results['transformers'].rpartition('.')[0]} differs"
         made.append(markdown(["texts", "number", "hf_gpt differs", stock], rows))

@@ -5,69 +5,55 @@ Measure what pretraining and ways of training give on the tasks, as a table and,
     python scripts/measure/tasks.py --study layers --tasks mnli questions codah --data_dir path/to/data \
         --output_dir outputs/layers
 
-The columns of a study are fine-tuned alike from
+The columns of a study (`studies.yaml`) are fine-tuned alike from
 
     weights     the pretrained weights, the same without the auxiliary language model, and random weights
     models      the models that --models names
     together    the pretrained weights, on each task alone, and on all of them together with a head each
-    rows        pretrained weights, the same frozen, and random weights; each task with several numbers of rows up to
-                `--rows`, which may be more than a task has: all
-    layers      the lowest 0, 1, 2, ... blocks of the pretrained weights, the rest newly initialized (figure 2 of the
-                paper)
+    rows        pretrained weights, the same frozen, and random weights; with several numbers of rows up to `--rows`
+    layers      the lowest 0, 1, 2, ... pretrained blocks, the rest newly initialized (figure 2 of the paper)
     adapters    the pretrained weights, by every way of training: whole, frozen (the features of the last layer or a
                 mixture of all), with adapters and by gradual unfreezing; with the trained parameters and the seconds
 
 Each cell tries every learning rate with its first seed, and keeps the one that is best on the validation rows; the
 other seeds train with that. Seconds are those of this process's processor for a whole run, with reading, features and
-evaluation. Next to them stands a baseline without any transformer (`baselines.py`): a linear model of words or, for
-tagging, the most frequent tag of each word. `--data_dir` holds the published files, a folder for each set (`trec6/`,
-`sst2/`, ...); tasks whose folder is missing are left out, and named. A finished run is not repeated, so the same
-command resumes a stopped study. With `--text_file` the perplexity of the language model in each fine-tuned model is
-measured there, too: what fine-tuning made it forget. Writes `results.json` and `results.md`, after every run, and
-`results.png`.
+evaluation. The baseline has no transformer (`baselines.py`). `--data_dir` holds the published files, a folder for each
+set (`trec6/`, `sst2/`, ...); tasks whose folder is missing are left out, and named. A finished run is not repeated, so
+the same command resumes a stopped study. With `--text_file` the perplexity of the language model in each fine-tuned
+model is measured there, too: what fine-tuning made it forget. Writes `results.json` and `results.md`, after every run,
+and `results.png`.
 """
 
+import itertools
 import re
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import baselines
-from harness import keep_settings, markdown, spread
+import harness
+import numpy as np
+from harness import markdown, spread
 from tqdm import tqdm
 
-from hf_gpt.adapters import METHODS as ADAPTERS
 from hf_gpt.analysis.figures import check_libraries, new_figure, write_figure
 from hf_gpt.commands import command, parse_arguments, perplexity
-from hf_gpt.files import flag, read_json, write_json, write_text
+from hf_gpt.files import flag, read_json, read_yaml, write_json
 from hf_gpt.model.configuration_gpt import GPTConfig
-from hf_gpt.tasks import load_task
-from hf_gpt.training.arguments import DataArguments, FineTuningArguments, ModelArguments
+from hf_gpt.tasks import get_task, load_task
 from hf_gpt.training.finetune import run
 
-# Task -> folder under --data_dir; None for bundled data.
-FOLDERS = {"questions": None, "stories": None, "trec": "trec6", "ud_pos": "ud_english_ewt"}
-FOLDERS |= {name: name for name in ("sst2", "cola", "stsb", "rte", "qnli", "snli", "mnli", "scitail", "imdb", "copa")}
-FOLDERS |= {name: name for name in ("openbookqa", "commonsenseqa", "hellaswag", "codah")}
-STUDIES = ("weights", "models", "together", "rows", "layers", "adapters")
+CASES = read_yaml(Path(__file__).with_name("studies.yaml"))
+TASKS, COMMON, STUDIES = CASES["tasks"], CASES["common"], CASES["studies"]
 # The studies with a figure, and what lies along it.
 AXES = {"rows": "rows trained on", "layers": "blocks transferred", "adapters": "trained parameters"}
 RANDOM, TOGETHER = "random weights", "together"
 # What a finished run measured, written last; of the language model before any run.
 RUN, PERPLEXITY, TOKEN = "run.json", "perplexity.json", "perplexity_per_token"
-ADAPTED = "--adaptation"
-FROZEN = [ADAPTED, "frozen"]
-METHODS = {"full": [], "frozen": FROZEN, "frozen, mixed layers": [*FROZEN, "--layers", "mix"]}
-METHODS |= {name: [ADAPTED, name] for name in ADAPTERS} | {"dora": [ADAPTED, "lora", "--use_dora", "true"]}
-METHODS |= {"gradual unfreezing": ["--unfreeze", "gradual", "--layer_decay", "0.8"]}
 FEWER_ROWS = (50, 200, 800, 3200)
-# The same for all.
-COMMON = {"num_train_epochs": "3", "per_device_train_batch_size": "16", "save_strategy": "no", "eval_strategy": "no"}
-COMMON |= {"disable_tqdm": "true", "overwrite_output_dir": "true"}
-KINDS = (ModelArguments, DataArguments, FineTuningArguments)
 
 
 @dataclass
@@ -79,8 +65,8 @@ class MeasureArguments:
     model: str = flag("model_cards/gpt-mini", "The pretrained model.")
     models: list[str] | None = flag(None, "NAME=FOLDER of each column of `models`.")
     columns: list[str] | None = flag(None, "These columns of the study only.")
-    data_dir: str | None = flag(None, "Folder of the data sets' folders.")
-    tasks: list[str] | None = flag(None, f"These only; of: {', '.join(FOLDERS)}.")
+    data_dir: str = flag(".", "Folder of the data sets' folders.")
+    tasks: list[str] = flag(TASKS, "These only.", TASKS)
     seeds: int = flag(3, "Runs of each cell.")
     learning_rates: list[float] = flag([5e-4, 1e-3, 2e-3], "Rates of which a cell keeps one.")
     frozen_rates: list[float] = flag([3e-3, 1e-2, 3e-2], "The same where a head or an adapter is trained alone.")
@@ -90,85 +76,55 @@ class MeasureArguments:
     text_file: str | None = flag(None, "Text on which the language models are measured before and after.")
     bf16: bool = flag(False, "Train under bfloat16 autocast.")
 
-    def __post_init__(self) -> None:
-        unknown = [name for name in self.tasks or () if name not in FOLDERS]
-        if unknown:
-            raise ValueError(f"unknown task {unknown[0]}; choose of {', '.join(FOLDERS)}.")
-        if self.study == "models" and not all(re.match("[^=]+=.", text) for text in self.models or ["="]):
-            raise ValueError("--study models wants its columns as --models NAME=FOLDER NAME=FOLDER.")
-        if self.study in AXES:
-            check_libraries()
-
     def folder(self, task: str) -> str | None:
         """Where the published files of a task are; `None` of bundled ones."""
-        return FOLDERS[task] and str(Path(self.data_dir or ".") / FOLDERS[task])
+        return None if get_task(task).default_dir else str(Path(self.data_dir, harness.FOLDERS.get(task, task)))
 
 
 class Cell(NamedTuple):
-    """A cell of the table: `line` is its line's name, `flags` are those of `finetune.py`, `rates` are to be tried."""
+    """A cell of the table: `line` is its line's name, `settings` are those of fine-tuning, `rates` are to be tried."""
 
     line: str
     task: str
-    rows: int
     column: str
-    flags: list[str]
+    settings: dict[str, Any]
     rates: list[float]
 
 
-def columns(args: MeasureArguments) -> dict[str, list[str]]:
-    """Flags of `finetune.py` for each column."""
+def columns(args: MeasureArguments) -> dict[str, dict[str, Any]]:
+    """Settings of fine-tuning for each column that is wanted."""
+    found = STUDIES[args.study]
     if args.study == "models":
-        named = [text.partition("=") for text in args.models or ()]
-        return {name: ["--model_name_or_path", folder] for name, _, folder in named}
-    random = ["--random_weights", "true"]
-    found = {
-        "weights": {"pretrained": [], "no auxiliary loss": ["--lm_coef", "0"], RANDOM: random},
-        "together": {"alone": [], TOGETHER: []},
-        "rows": {"pretrained": [], "frozen": FROZEN, RANDOM: random},
-        "adapters": METHODS,
-    }
-    if args.study == "layers":
-        layers = range(GPTConfig.from_pretrained(args.model).n_layer + 1)
-        found["layers"] = {f"blocks {kept}": ["--transfer_layers", str(kept)] for kept in layers}
-    return {name: ["--model_name_or_path", args.model, *flags] for name, flags in found[args.study].items()}
+        named = [text.partition("=") for text in args.models or [""]]
+        if not all(name and folder for name, _, folder in named):
+            raise ValueError("--study models wants its columns as --models NAME=FOLDER NAME=FOLDER.")
+        found = {name: {"model_name_or_path": folder} for name, _, folder in named}
+    elif args.study == "layers":
+        layers = GPTConfig.from_pretrained(args.model).n_layer
+        found = {f"blocks {kept}": {"transfer_layers": kept} for kept in range(layers + 1)}
+    wanted = args.columns or found
+    return {name: {"model_name_or_path": args.model, **own} for name, own in found.items() if name in wanted}
 
 
 def cells(args: MeasureArguments) -> list[Cell]:
     """Line by line the cells of the tasks whose data is there."""
-    tasks = [name for name in args.tasks or FOLDERS if FOLDERS[name] is None or Path(args.folder(name)).is_dir()]
-    missing = [name for name in args.tasks or FOLDERS if name not in tasks]
-    if args.study == "together" and len(tasks) < 2:
+    tasks = [name for name in args.tasks if args.folder(name) is None or Path(args.folder(name)).is_dir()]
+    if args.study == TOGETHER and len(tasks) < 2:
         raise ValueError("--study together wants two tasks or more.")
-    if missing:
+    if missing := [name for name in args.tasks if name not in tasks]:
         print(f"No data for {', '.join(missing)}: left out.", file=sys.stderr)
-    found = []
-    for task in tasks:
-        numbers = [rows for rows in FEWER_ROWS if 2 * rows <= args.rows] if args.study == "rows" else []
-        for rows in (*numbers, args.rows):
-            line = f"{task}, {rows} rows" if args.study == "rows" else task
-            for column, flags in columns(args).items():
-                if args.columns and column not in args.columns:
-                    continue
-                of_tasks = task_flags(tasks if column == TOGETHER else [task], args)
-                rates = args.frozen_rates if ADAPTED in flags else args.learning_rates
-                found.append(Cell(line, task, rows, column, [*flags, *of_tasks, *common_flags(rows, args)], rates))
+    numbers = [*(rows for rows in FEWER_ROWS if 2 * rows <= args.rows and args.study == "rows"), args.rows]
+    folders, found = {name: args.folder(name) for name in tasks}, []
+    for task, rows, (column, own) in itertools.product(tasks, numbers, columns(args).items()):
+        settings = COMMON | {"max_train_rows": rows, "max_eval_rows": args.eval_rows, "max_length": args.max_length}
+        settings |= {"bf16": args.bf16, "task": task, "data_dir": folders[task], **own}
+        if column == TOGETHER:
+            given = [f"{name}={folder}" for name, folder in folders.items() if folder]
+            settings |= {"task": None, "data_dir": None, "tasks": tasks, "data_dirs": given or None}
+        line = f"{task}, {rows} rows" if args.study == "rows" else task
+        rates = args.frozen_rates if "adaptation" in own else args.learning_rates
+        found.append(Cell(line, task, column, settings, rates))
     return found
-
-
-def task_flags(tasks: list[str], args: MeasureArguments) -> list[str]:
-    """Flags of `finetune.py` that name one task, or several, and their data."""
-    folders = {task: args.folder(task) for task in tasks if args.folder(task)}
-    if len(tasks) == 1:
-        return ["--task", *tasks, *(["--data_dir", *folders.values()] if folders else [])]
-    given = [f"{task}={folder}" for task, folder in folders.items()]
-    return ["--tasks", *tasks, *(["--data_dirs", *given] if given else [])]
-
-
-def common_flags(rows: int, args: MeasureArguments) -> list[str]:
-    """Flags of `finetune.py` that all runs with so many rows have in common."""
-    values = COMMON | {"max_train_rows": rows, "max_eval_rows": args.eval_rows, "max_length": args.max_length}
-    values["bf16"] = str(args.bf16).lower()
-    return [str(part) for name, value in values.items() for part in (f"--{name}", value)]
 
 
 def one_run(cell: Cell, rate: float, seed: int, args: MeasureArguments) -> dict[str, Any]:
@@ -176,14 +132,13 @@ def one_run(cell: Cell, rate: float, seed: int, args: MeasureArguments) -> dict[
     name = f"{'' if cell.column == TOGETHER else cell.line} {cell.column} {rate:g} {seed}".strip()
     output = Path(args.output_dir) / re.sub(r"[ ,]+", "-", name)
     if not (output / RUN).is_file():
-        own = ["--learning_rate", str(rate), "--seed", str(seed), "--output_dir", str(output)]
         start = time.process_time()
-        record = run(*parse_arguments(KINDS, [*cell.flags, *own]))
+        own = {"learning_rate": rate, "seed": seed, "output_dir": output}
+        record = run(*harness.finetune_arguments(cell.settings | own))
         record["seconds"] = time.process_time() - start
         if args.text_file and cell.column not in (RANDOM, TOGETHER):
             record[TOKEN] = token_perplexity(str(output), args.text_file)
-        for file in output.rglob("model.safetensors"):
-            file.unlink()
+        harness.remove_weights(output)
         write_json(output / RUN, record)
     record = read_json(output / RUN)
     return record["tasks"][cell.task] if cell.column == TOGETHER else record
@@ -196,11 +151,10 @@ def token_perplexity(model: str, file: str) -> float:
 
 def new_line(cell: Cell, record: dict[str, Any], args: MeasureArguments) -> dict[str, Any]:
     """A line of the results without cells; `record` is that of one of its runs."""
-    # Where no test rows have labels, the validation rows are measured on, too.
     split = "test" if "test" in record["metrics"] else "validation"
+    data, rows = load_task(cell.task, args.folder(cell.task)), cell.settings["max_train_rows"]
     line = {"task": cell.task, "metric": record["main_metric"], "chance": record["chance"], "rows": record["rows"]}
-    data = load_task(cell.task, args.folder(cell.task))
-    line |= {"split": split, "baseline": baselines.score(data, cell.rows, args.eval_rows), "cells": {}}
+    line |= {"split": split, "baseline": baselines.score(data, split, rows, args.eval_rows), "cells": {}}
     if args.text_file:
         line["perplexity_before"] = read_json(Path(args.output_dir) / PERPLEXITY)[TOKEN]
     return line
@@ -225,54 +179,40 @@ def add_runs(results: dict[str, dict], cell: Cell, seed: int, args: MeasureArgum
         found.setdefault("seconds", []).append(record["seconds"])
 
 
-def _scores(cell: dict) -> str:
-    """Scores of a cell, and the learning rate that was chosen."""
-    return f"{spread(cell['scores'])}; {cell['rate']:g}"
-
-
-def _measured_on(result: dict) -> str:
-    return f"{result['split']}, {result['rows'][result['split']]:,}"
-
-
-def table(results: dict[str, dict]) -> str:
-    """Results as a Markdown table; after the scores the learning rate that was chosen."""
-    names = list(dict.fromkeys(name for result in results.values() for name in result["cells"]))
-    rows = []
-    for result in results.values():
-        rows.append([result["task"], result["metric"], f"{result['chance']:.3f}", f"{result['rows']['train']:,}"])
-        rows[-1] += [_measured_on(result), f"{result['baseline']:.3f}"]
-        rows[-1] += [_scores(result["cells"][name]) if name in result["cells"] else "-" for name in names]
-    return markdown(["task", "metric", "chance", "rows trained on", "measured on", "baseline", *names], rows)
-
-
-def methods_table(results: dict[str, dict]) -> str:
-    """A Markdown table with a line a way of training, below the baseline of its task."""
-    rows = []
-    for result in results.values():
-        shared = [result["task"], result["metric"], _measured_on(result)]
-        rows.append([*shared, "baseline", f"{result['baseline']:.3f}", "-", "-"])
-        for name, cell in result["cells"].items():
-            seconds = f"{statistics.median(cell['seconds']):.0f}"
-            rows.append([*shared, name, _scores(cell), f"{cell['trained_parameters']:,}", seconds])
-    return markdown(["task", "metric", "measured on", "method", "score", "trained parameters", "seconds"], rows)
-
-
-def forgetting_table(results: dict[str, dict]) -> str:
-    """Perplexities a token of the language models as a Markdown table; empty where none was measured."""
-    measured = {name: result for name, result in results.items() if "perplexity_before" in result}
-    names = list(dict.fromkeys(name for each in measured.values() for name in each["cells"] if name != RANDOM))
-    rows = []
-    for name, result in measured.items():
-        found = [result["cells"].get(column, {}).get("perplexities") for column in names]
-        after = (spread(values, 1) if values else "-" for values in found)
-        rows.append([name, f"{result['perplexity_before']:.1f}", *after])
-    return markdown(["fine-tuned on", "before", *names], rows) if measured else ""
-
-
 def tables(results: dict[str, dict]) -> str:
-    """The tables that there are."""
+    """Markdown tables, a line a task or a way of training; after the scores the learning rate that was chosen."""
+    columns = list(dict.fromkeys(name for result in results.values() for name in result["cells"]))
     of_methods = any("seconds" in cell for result in results.values() for cell in result["cells"].values())
-    return "\n\n".join(filter(None, ((methods_table if of_methods else table)(results), forgetting_table(results))))
+    header = ["task", "metric", "chance", "rows trained on", "measured on", "baseline", *columns]
+    if of_methods:
+        header = ["task", "metric", "measured on", "method", "score", "trained parameters", "seconds"]
+    rows = []
+    for result in results.values():
+        cells, baseline = result["cells"], f"{result['baseline']:.3f}"
+        about, on = [result["task"], result["metric"]], f"{result['split']}, {result['rows'][result['split']]:,}"
+        scores = {name: f"{spread(cell['scores'])}; {cell['rate']:g}" for name, cell in cells.items()}
+        if of_methods:
+            rows.append([*about, on, "baseline", baseline, "-", "-"])
+            for name, cell in cells.items():
+                seconds = f"{statistics.median(cell['seconds']):.0f}"
+                rows.append([*about, on, name, scores[name], f"{cell['trained_parameters']:,}", seconds])
+        else:
+            rows.append([*about, f"{result['chance']:.3f}", f"{result['rows']['train']:,}", on, baseline])
+            rows[-1] += [scores.get(name, "-") for name in columns]
+    made = [markdown(header, rows)]
+    if any("perplexity_before" in result for result in results.values()):
+        made.append(forgetting_table(results, [name for name in columns if name != RANDOM]))
+    return "\n\n".join(made)
+
+
+def forgetting_table(results: dict[str, dict], columns: list[str]) -> str:
+    """Perplexities a token of the language models as a Markdown table."""
+    rows = []
+    for name, result in results.items():
+        found = [result["cells"].get(column, {}).get("perplexities") for column in columns]
+        after = [spread(values, 1) if values else "-" for values in found]
+        rows.append([name, f"{result['perplexity_before']:.1f}", *after])
+    return markdown(["fine-tuned on", "before", *columns], rows)
 
 
 def draw(results: dict[str, dict], study: str, path: Path) -> None:
@@ -290,18 +230,15 @@ def draw(results: dict[str, dict], study: str, path: Path) -> None:
         axes.set(title=panel, xlabel=AXES[study], ylabel="metric", xscale="linear" if study == "layers" else "log")
         for curve, found in curves.items():
             x, scores = zip(*sorted(found), strict=True)
-            middle, low, high = (list(map(one, scores)) for one in (statistics.median, min, max))
+            low, middle, high = np.quantile(scores, (0, 0.5, 1), axis=1)
+            axes.errorbar(x, middle, [middle - low, high - middle], marker="o", capsize=3, label=curve)
             if study == "adapters":
-                axes.errorbar(x, middle, yerr=[[middle[0] - low[0]], [high[0] - middle[0]]], fmt="o", capsize=3)
                 axes.annotate(curve, (x[0], middle[0]), xytext=(5, 4), textcoords="offset points", fontsize="small")
-                axes.margins(x=0.4)  # for the names
-            else:
-                axes.plot(x, middle, marker="o", label=curve)
-                axes.fill_between(x, low, high, alpha=0.2)
-        if study != "adapters":
-            ticks = sorted({x for found in curves.values() for x, _ in found})
+        if study == "adapters":
+            axes.margins(x=0.4)  # for the names
+        else:
+            axes.set_xticks(x, [f"{place:,}" for place in x])
             axes.minorticks_off()
-            axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
             axes.legend()
     write_figure(path, figure, results)
 
@@ -310,18 +247,19 @@ def draw(results: dict[str, dict], study: str, path: Path) -> None:
 def main() -> None:
     """Run what is missing, all with the first seed first, so that a stopped study has seen every task."""
     (args,) = parse_arguments((MeasureArguments,), description=__doc__)
+    if args.study in AXES:
+        check_libraries()
     planned, folder = cells(args), Path(args.output_dir)
     free = ("output_dir", "data_dir", "tasks", "columns", "seeds")
-    settings = {name: value for name, value in asdict(args).items() if name not in free}
-    settings["common"], settings["together"] = COMMON, args.tasks if args.study == TOGETHER else None
-    keep_settings(folder, settings)
+    settings = {name: value for name, value in vars(args).items() if name not in free}
+    settings |= {"common": COMMON, "together": args.tasks if args.study == TOGETHER else None}
+    harness.keep_settings(folder, settings)
     if args.text_file and not (folder / PERPLEXITY).is_file():
         write_json(folder / PERPLEXITY, {TOKEN: token_perplexity(args.model, args.text_file)})
     results: dict[str, dict] = {}
-    for seed, cell in tqdm([(seed, cell) for seed in range(1, args.seeds + 1) for cell in planned], desc="cells"):
+    for seed, cell in tqdm([*itertools.product(range(1, args.seeds + 1), planned)], desc="cells"):
         add_runs(results, cell, seed, args)
-        write_json(folder / "results.json", results)
-        write_text(folder / "results.md", tables(results) + "\n")
+        harness.write_results(folder, results, tables(results))
     if args.study in AXES and results:
         draw(results, args.study, folder / "results.png")
     print(tables(results))

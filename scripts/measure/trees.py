@@ -12,7 +12,7 @@ reference model in every step on both sides.
 import copy
 import itertools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ import datasets
 import torch
 import trl
 from datasets import Dataset
-from harness import markdown, peak_memory, seconds
+from harness import machine, markdown, peak_memory, seconds
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, GPT2Config, LlamaConfig
 
@@ -32,10 +32,9 @@ from hf_gpt.files import flag, write_json
 from hf_gpt.trees import collate_choices, path_log_probs, tree_model
 
 CHOICE = 10  # tokens of each
-SIZES = {"vocab_size": 8004, "pad_token_id": 8003}
 TINY = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 4}
 CONFIGS = {
-    "llama, 256 wide, 4 layers": LlamaConfig(**SIZES, **TINY),
+    "llama, 256 wide, 4 layers": LlamaConfig(vocab_size=8004, pad_token_id=8003, **TINY),
     "gpt2": GPT2Config(pad_token_id=8003, embd_pdrop=0.0, attn_pdrop=0.0, resid_pdrop=0.0),
 }
 CONTEXTS, CHOICES = (64, 400), (2, 4, 16)
@@ -80,54 +79,50 @@ def interleaved(sides: dict[str, Side], row: Row, rounds: int) -> Found:
     return found
 
 
-def pair_sides(config: LlamaConfig | GPT2Config, folder: str) -> Iterator[tuple[str, dict[str, Side]]]:
+def pair_sides(config: LlamaConfig | GPT2Config, folder: str) -> dict[str, dict[str, Side]]:
     """A step of TRL's trainers on a pair, and ours with the same loss."""
     datasets.disable_progress_bars()
-    tokenizer = GPTTokenizer.from_pretrained(GPT_MINI, eos_token="_classify_")
     settings = {"output_dir": folder, "report_to": "none", "use_cpu": True, "bf16": False}
     settings |= {"activation_checkpointing": False, "remove_unused_columns": False}
+    tokenizer = GPTTokenizer.from_pretrained(GPT_MINI, eos_token="_classify_")
     texts = Dataset.from_list([{"prompt": "She", "chosen": " opened", "rejected": " closed"}])
     model = AutoModelForCausalLM.from_config(config)
     reference = copy.deepcopy(model).requires_grad_(False)
     ours = tree_model(copy.deepcopy(model), "log-probs", beta=0.1)
-    args = {"train_dataset": texts, "processing_class": tokenizer}
-    dpo = trl.DPOTrainer(model, ref_model=reference, args=trl.DPOConfig(**settings), **args)
-    names = ("prompt_ids", "chosen_ids", "rejected_ids")
-
-    def trl_preference(row: Row) -> torch.Tensor:
-        pair = dict(zip(names, (row["context"], *row["choices"]), strict=True))
-        return dpo.compute_loss(model, dpo.data_collator([pair]))
+    dpo = trl.DPOTrainer(model, reference, trl.DPOConfig(**settings), train_dataset=texts, processing_class=tokenizer)
+    rewards = tree_model(AutoModelForCausalLM.from_config(config), "multiple-choice")
+    scored = copy.deepcopy(config)
+    scored.num_labels = 1
+    classifier = AutoModelForSequenceClassification.from_config(scored)
+    ids = Dataset.from_list([{"chosen_ids": [1, 2], "rejected_ids": [1, 3]}])
+    reward = trl.RewardTrainer(classifier, trl.RewardConfig(**settings), train_dataset=ids, processing_class=tokenizer)
 
     def preference(row: Row) -> torch.Tensor:
         with torch.no_grad():
             known = together(reference, row)
         return ours(**collate_choices([row | {"reference": known[0].tolist()}])).loss
 
-    yield "DPO", {"tree": preference, "TRL": trl_preference}
-
-    scored = copy.deepcopy(config)
-    scored.num_labels = 1
-    classifier = AutoModelForSequenceClassification.from_config(scored)
-    rewards = tree_model(AutoModelForCausalLM.from_config(config), "multiple-choice")
-    args["train_dataset"] = Dataset.from_list([{"chosen_ids": [1, 2], "rejected_ids": [1, 3]}])
-    reward = trl.RewardTrainer(classifier, args=trl.RewardConfig(**settings), **args)
+    def trl_preference(row: Row) -> torch.Tensor:
+        chosen, rejected = row["choices"]
+        pair = {"prompt_ids": row["context"], "chosen_ids": chosen, "rejected_ids": rejected}
+        return dpo.compute_loss(model, dpo.data_collator([pair]))
 
     def trl_reward(row: Row) -> torch.Tensor:
         chosen, rejected = (row["context"] + choice for choice in row["choices"])
         batch = reward.data_collator([{"chosen_ids": chosen, "rejected_ids": rejected}])
         return reward.compute_loss(classifier, batch)
 
-    yield "reward", {"tree": lambda row: rewards(**collate_choices([row])).loss, "TRL": trl_reward}
+    of_reward = {"tree": lambda row: rewards(**collate_choices([row])).loss, "TRL": trl_reward}
+    return {"DPO": {"tree": preference, "TRL": trl_preference}, "reward": of_reward}
 
 
-def row_of(name: Any, found: Found, tokens: float | None = None) -> list[str]:
+def row_of(name: Iterable[Any], found: Found, tokens: float | None = None) -> list[str]:
     """A line of a table: our least seconds and bytes, and how many times as much the other side takes."""
     ours, other = ({what: min(values) for what, values in side.items()} for side in found.values())
     ratio = other["seconds"] / ours["seconds"]
-    shown = [f"{ours['seconds']:.2f} s", f"{ratio:.2f} x"]
-    if tokens is not None:
-        shown += [f"{tokens:.2f} x", f"{ratio / tokens:.2f}"]
-    return [*map(str, name), *shown, f"{ours['bytes'] / 2**20:.0f} MB", f"{other['bytes'] / ours['bytes']:.2f} x"]
+    gained = [] if tokens is None else [f"{tokens:.2f} x", f"{ratio / tokens:.2f}"]
+    memory = [f"{ours['bytes'] / 2**20:.0f} MB", f"{other['bytes'] / ours['bytes']:.2f} x"]
+    return [*map(str, name), f"{ours['seconds']:.2f} s", f"{ratio:.2f} x", *gained, *memory]
 
 
 @command()
@@ -135,27 +130,26 @@ def main() -> None:
     """Measure all, print the tables and write what they are made of."""
     (args,) = parse_arguments((TreesArguments,), description=__doc__)
     generator, rows, pairs, results = torch.Generator().manual_seed(0), [], [], []
-    for name, config in CONFIGS.items():
+    for (name, config), length in tqdm([*itertools.product(CONFIGS.items(), CONTEXTS)]):
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(config)
-        sides = {"tree": partial(together, model), "rows": partial(alone, model)}
-        for length, number in tqdm([*itertools.product(CONTEXTS, CHOICES)], desc=name):
+        for number in CHOICES:
             ids = torch.randint(1, 8000, (length + number * CHOICE,), generator=generator).tolist()
             choices = [ids[start : start + CHOICE] for start in range(length, len(ids), CHOICE)]
             row, tokens = {"context": ids[:length], "choices": choices}, number * (length + CHOICE) / len(ids)
+            sides = {"tree": partial(together, model), "rows": partial(alone, model)}
             found = interleaved(sides, row, args.rounds)
             rows.append(row_of((name, length, number), found, tokens))
             results.append({"model": name, "context": length, "choices": number, "tokens": tokens, **found})
             with tempfile.TemporaryDirectory() as folder:
-                for loss, both in pair_sides(config, folder) if number == 2 else ():
+                for loss, both in pair_sides(config, folder).items() if number == 2 else ():
                     found = interleaved(both, row, args.rounds)
                     pairs.append(row_of((loss, name, length), found))
                     results.append({"loss": loss, "model": name, "context": length, **found})
     header = ["model", "context", "choices", "step, tree", "rows of their own", "tokens", "share of that"]
     tables = [markdown([*header, "memory, tree", "of rows"], rows)]
     tables.append(markdown(["loss", "model", "context", "step, tree", "TRL", "memory, tree", "of TRL"], pairs))
-    cpu = {"device": torch.cpu.get_capabilities()["cpu_name"], "threads": torch.get_num_threads()}
-    write_json(Path(args.output_file), cpu | {"tables": tables, "steps": results})
+    write_json(Path(args.output_file), machine() | {"tables": tables, "steps": results})
     print(*tables, sep="\n\n")
 
 

@@ -24,9 +24,7 @@ from nbformat import v4
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "walkthroughs"
 # A block, what it prints, and a picture that it saves.
-BLOCK = re.compile(
-    r"```(python|bash)\n(.*?)```\n(?:```text\n(.*?)```\n)?(?:\n!\[(.*?)\]\(images/(.*?)\)\n)?", re.DOTALL
-)
+BLOCK = re.compile(r"(?s)```(python|bash)\n(.*?)```\n(?:```text\n(.*?)```\n)?(?:\n!\[(.*?)\]\(images/(.*?)\)\n)?")
 # The Trainer's logs.
 LOG = re.compile(r"^(?:\{'|\[\d{4}-).*\n", re.MULTILINE)
 INSTALL = """\
@@ -40,21 +38,20 @@ if importlib.util.find_spec("hf_gpt") is None:
 def filled_in(text: str) -> str:
     """The page with what its blocks print when they run, one after another, in the working directory."""
     names = {"__name__": "__main__"}
+    # hf-gpt is that of the Python that runs this, whose environment need not be active.
+    own = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
     def block(match: re.Match) -> str:
         kind, code, _, title, picture = match.groups()
         if kind == "bash":
-            # hf-gpt is that of the Python that runs this, whose environment need not be active.
-            own = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
             shell = ["bash", "-e", "-o", "pipefail", "-c", code]
-            printed = subprocess.run(shell, stdout=subprocess.PIPE, text=True, env=os.environ | own, check=True).stdout
+            printed = subprocess.run(shell, stdout=subprocess.PIPE, text=True, env=own, check=True).stdout
         else:
             with contextlib.redirect_stdout(io.StringIO()) as output:
                 exec(compile(code, "page", "exec"), names)
             printed = output.getvalue()
-        shown = f"```{kind}\n{code}```\n"
-        if printed := LOG.sub("", printed).rstrip():
-            shown += f"```text\n{printed}\n```\n"
+        printed = LOG.sub("", printed).rstrip()
+        shown = f"```{kind}\n{code}```\n" + (f"```text\n{printed}\n```\n" if printed else "")
         return shown + (f"\n![{title}](images/{picture})\n" if picture else "")
 
     return BLOCK.sub(block, text)
