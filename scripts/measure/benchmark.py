@@ -9,7 +9,8 @@ processor time, all threads together (`OMP_NUM_THREADS=1` for one). Peers are tr
 at the same size, on random batches padded to the longest sequence; ours are batches of rows of like length, as in
 fine-tuning; one more contender is our model with every sequence laid out on its own. Training is forward and backward
 of the joint loss with dropout, in float32 on a CPU and bfloat16 autocast on a GPU; `generate` stays in float32. Where
-`hf_gpt.use_fast_float32` finds oneDNN's float32 products as exact and faster, all sides use them.
+`hf_gpt.use_fast_float32` finds oneDNN's float32 products as exact and faster, ours use them, and peers are timed as
+they are used and with the same products.
 
 Writes `results.json` and `results.md`; the same command resumes a run that was stopped. `--data_dir` holds the
 published files (`openbookqa/`, `trec6/`, ...) and the release's vocabulary (`gpt_bpe/`); only `multiple-choice-files`
@@ -45,7 +46,7 @@ VOCABULARY = 40478
 START, DELIMITER, CLASSIFY, PAD = range(VOCABULARY, VOCABULARY + 4)
 POOL = 50  # batches among which rows of like length are sought, as in training
 LM_COEFFICIENT, NEW_TOKENS = 0.5, 64
-OURS, UNSHARED = "hf_gpt", "hf_gpt, nothing shared"
+OURS, UNSHARED, FAST = "hf_gpt", "hf_gpt, nothing shared", ", fast products"
 # Configuration, transformer, language model and double heads of both peers.
 PEERS = {
     name: [getattr(transformers, prefix + part) for part in ("Config", "Model", "LMHeadModel", "DoubleHeadsModel")]
@@ -306,11 +307,13 @@ def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
     fast = use_fast_float32(False if decodes or device == "cuda" else None)
     torch.manual_seed(0)
     turns = {name: build(name, workload, size, device) for name in contenders(workload, device)}
+    turns |= {name + FAST: turns[name] for name in PEERS if fast}
     for turn in turns.values():
         turn()  # warms up
     times, rates = {name: [] for name in turns}, []
     for _ in tqdm(range(args.rounds), desc=workload.name, unit="round"):
         for name, turn in turns.items():
+            use_fast_float32(fast and name not in PEERS)
             times[name].append(seconds(turn, device))
         rates.append(product_rate(workload, size["n_embd"], device))
     medians = {name: statistics.median(values) for name, values in times.items()}
@@ -337,17 +340,18 @@ def measure(workload: Workload, args: BenchmarkArguments) -> dict[str, Any]:
 
 def table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """
-    A Markdown table, one workload a row: our median time of a turn, how many times as long the others took, our peak
-    memory as a share of openai-gpt's, and our share of the rate of the model's own matrix products; of decoding its
-    own table.
+    A Markdown table, one workload a row: our median time of a turn, how many times as long the others took (as they
+    are used, and with fast products like ours), our peak memory as a share of openai-gpt's, and our share of the rate
+    of the model's own matrix products; of decoding its own table.
     """
     decoded = {name: result for name, result in results.items() if result["suite"] == "generate"}
     rows = []
     for name, result in results.items():
         if name not in decoded:
-            memory, ratio = result.get("peak_memory"), result["ratio"].get
+            memory, ratios = result.get("peak_memory"), result["ratio"]
             rows.append([name, f"{result['median_seconds'][OURS]:.2f} s"])
-            rows[-1] += [shown(ratio(who), "{:.2f} x") for who in (*PEERS, UNSHARED)]
+            for who in (*PEERS, UNSHARED):
+                rows[-1] += [", ".join(f"{ratios[each]:.2f} x" for each in (who, who + FAST) if each in ratios) or "-"]
             rows[-1] += [shown(memory and memory[OURS] / memory["openai-gpt"], "{:.2f}")]
             rows[-1] += ["{hf_gpt:.1%}, {peers:.1%}".format(**result["padding"])]
             rows[-1] += [shown(result.get("share_of_product_rate"), "{:.0%}")]
@@ -369,6 +373,8 @@ def decoding_table(results: Mapping[str, Mapping[str, Any]]) -> str:
 def main() -> None:
     """Run the suites, writing after each workload; results of other settings are not mixed with these."""
     (args,) = parse_arguments((BenchmarkArguments,), description=__doc__)
+    if args.rounds < 1:
+        raise ValueError(f"--rounds must be at least 1, not {args.rounds}.")
     folder, data_dir = Path(args.output_dir), Path(args.data_dir)
     record = {"size": args.size, "rounds": args.rounds, "seed": args.seed}
     record |= machine(args.device) | {"dtype": "bfloat16" if args.device == "cuda" else "float32"}

@@ -72,6 +72,7 @@ def test_peak_memory_is_what_a_turn_takes_at_most_whatever_was_freed_before():
 
 WRONG = {
     "suite": (benchmark, ["--suites", "sorting"], "invalid choice: 'sorting'"),
+    "rounds": (benchmark, ["--rounds", "0"], "--rounds must be at least 1"),
     "data": (benchmark, ["--suites", "classification"], "trec6"),
     "task": (tasks, ["--tasks", "sorting"], "invalid choice: 'sorting'"),
     "models": (tasks, ["--tasks", "questions", "--study", "models", "--models", "a"], "--models NAME=FOLDER"),
