@@ -80,7 +80,7 @@ class GPTConfig(PreTrainedConfig):
     # the losses and `release_quirks` read them outside of their modules.
     base_model_fsdp_plan = {"h.*": "free_full_weight"}
     model_type = "hf_gpt"
-    keys_to_ignore_at_inference = ["past_key_values", "hidden_states", "attentions", "task_loss", "lm_loss"]
+    keys_to_ignore_at_inference = ["past_key_values", "cache", "hidden_states", "attentions", "task_loss", "lm_loss"]
     attribute_map = {
         "hidden_size": "n_embd",
         "num_hidden_layers": "n_layer",

@@ -38,6 +38,8 @@ logger = logging.get_logger(__name__)
 _EXCLUDED_GAP = 128.0
 # Logits held at a time in training. On a CPU a chunk should stay near the caches; a GPU wants large matrix products.
 _CHUNK_ELEMENTS = {"cpu": 2**23, "cuda": 2**27}
+# What transformers calls the keys and values in outputs: `cache` since 5.24.
+CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
 # Rows of logits begin at a multiple of this many elements: products of an odd width take a third longer.
 _ALIGNMENT = 64
 
@@ -175,7 +177,7 @@ class GPTPreTrainedModel(PreTrainedModel):
     base_model_prefix = "transformer"
     supports_gradient_checkpointing = True
     _no_split_modules = ["GPTBlock"]
-    _skip_keys_device_placement = ["past_key_values"]
+    _skip_keys_device_placement = ["past_key_values", "cache"]
     _supports_sdpa = True
     _supports_flex_attn = True
     _supports_flash_attn = True
@@ -311,7 +313,7 @@ class GPTModel(GPTPreTrainedModel):
                 each token; token i sees token j exactly when `j <= i < subtree_end[j]`. Positions are by default
                 depths; the tokens of `past_key_values` are seen by all.
             inputs_embeds (`torch.Tensor` of shape `(batch, length, n_embd)`, *optional*): token embeddings.
-            past_key_values (`Cache`, *optional*): keys and values of the tokens before.
+            past_key_values (`Cache`, *optional*): keys and values of the tokens before; also as `cache`.
             use_cache (`bool`, *optional*, defaults to `config.use_cache`): return `past_key_values`.
             embedding_rows (`torch.Tensor` of shape `(vocab_size + n_positions, n_embd)`, *optional*): with
                 `config.release_quirks`, the matrix that the caller's softmax shares (`dropped_embedding_rows`).
@@ -327,6 +329,7 @@ class GPTModel(GPTPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds.")
+        past_key_values = kwargs.pop("cache", past_key_values)
         check_inputs(self, subtree_end, attention_mask, past_key_values)
         tokens = input_ids if input_ids is not None else inputs_embeds[..., 0]  # (batch, length)
         visible = (attention_mask, position_ids, subtree_end, past_key_values)
@@ -342,9 +345,8 @@ class GPTModel(GPTPreTrainedModel):
             hidden_states = block(hidden_states, mask, past_key_values, position_ids=position_ids, **kwargs)
         if self.config.final_norm:
             hidden_states = self.ln_f(hidden_states)
-        return BaseModelOutputWithPast(
-            last_hidden_state=hidden_states, past_key_values=past_key_values if use_cache else None
-        )
+        found = {"last_hidden_state": hidden_states, CACHE: past_key_values if use_cache else None}
+        return BaseModelOutputWithPast(**found)
 
     def _embed(self, input_ids, position_ids, inputs_embeds, embedding_rows) -> torch.Tensor:
         rows = self.dropped_embedding_rows(inputs_embeds) if embedding_rows is None else embedding_rows
@@ -456,7 +458,7 @@ class GPTLanguageModel(GPTPreTrainedModel):
             position_ids=position_ids,
             subtree_end=subtree_end,
             inputs_embeds=inputs_embeds,
-            past_key_values=past_key_values,
+            past_key_values=kwargs.pop("cache", past_key_values),
             use_cache=use_cache if lm_weights is None and not self.predicts_in_place else False,
             embedding_rows=rows,
             **kwargs,
@@ -476,7 +478,7 @@ class GPTLanguageModel(GPTPreTrainedModel):
         found |= {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
         if self.predicts_in_place:
             return MaskedLMOutput(**found)
-        return CausalLMOutputWithPast(**found, past_key_values=outputs.past_key_values)
+        return CausalLMOutputWithPast(**found, **{CACHE: getattr(outputs, CACHE)})
 
 
 class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
@@ -578,6 +580,7 @@ class GPTTaskModel(GPTPreTrainedModel):
         return_lm_loss = return_lm_loss and self.config.lm_coef > 0 and inputs_embeds is None
         check_task_inputs(self, attention_mask, subtree_end, classify_index, return_lm_loss, lm_weights)
         batch = (inputs_embeds if input_ids is None else input_ids).shape[0]
+        past_key_values = kwargs.pop("cache", past_key_values)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         own_mask = None if attention_mask is None else attention_mask[..., past:]
         if classify_index is None:
@@ -915,16 +918,15 @@ def attention_mask_of(
     What the attention implementation takes: tokens see their own sequence, of a tree their ancestors (and, where
     `config.is_causal` is false, their descendants). `position_ids` are those that were given, or `None`.
     """
-    arguments = {"config": config, "inputs_embeds": hidden_states, "attention_mask": attention_mask}
-    arguments["past_key_values"] = past_key_values
+    given = (config, hidden_states, attention_mask)
     if subtree_end is None and config.is_causal:
-        return create_causal_mask(**arguments, position_ids=position_ids)
+        return create_causal_mask(*given, past_key_values, position_ids=position_ids)
     if subtree_end is None:
         packed = None
         if position_ids is not None and attention_mask is None and past_key_values is None:
             packed = find_packed_sequence_indices(position_ids.expand(len(hidden_states), -1))
         within = None if packed is None else packed_sequence_mask_function(packed)
-        return create_bidirectional_mask(**arguments, and_mask_function=within)
+        return create_bidirectional_mask(*given, None, past_key_values, and_mask_function=within)
     past = past_key_values.get_seq_length() if past_key_values is not None else 0
     # The tokens of the cache stand above all roots.
     subtree_end = nn.functional.pad(subtree_end + past, (past, 0), value=past + subtree_end.shape[1])
@@ -934,7 +936,7 @@ def attention_mask_of(
         return seen if config.is_causal else seen & (kv_idx < subtree_end[batch_idx, q_idx])
 
     # Without position_ids: transformers would take every branch for the start of a packed sequence.
-    return create_causal_mask(**arguments, and_mask_function=within_subtree)
+    return create_causal_mask(*given, past_key_values, and_mask_function=within_subtree)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
