@@ -329,7 +329,7 @@ class GPTModel(GPTPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either input_ids or inputs_embeds.")
-        past_key_values = kwargs.pop("cache", past_key_values)
+        past_key_values = keys_and_values(kwargs.pop("cache", None), past_key_values)
         check_inputs(self, subtree_end, attention_mask, past_key_values)
         tokens = input_ids if input_ids is not None else inputs_embeds[..., 0]  # (batch, length)
         visible = (attention_mask, position_ids, subtree_end, past_key_values)
@@ -458,7 +458,7 @@ class GPTLanguageModel(GPTPreTrainedModel):
             position_ids=position_ids,
             subtree_end=subtree_end,
             inputs_embeds=inputs_embeds,
-            past_key_values=kwargs.pop("cache", past_key_values),
+            past_key_values=keys_and_values(kwargs.pop("cache", None), past_key_values),
             use_cache=use_cache if lm_weights is None and not self.predicts_in_place else False,
             embedding_rows=rows,
             **kwargs,
@@ -580,7 +580,7 @@ class GPTTaskModel(GPTPreTrainedModel):
         return_lm_loss = return_lm_loss and self.config.lm_coef > 0 and inputs_embeds is None
         check_task_inputs(self, attention_mask, subtree_end, classify_index, return_lm_loss, lm_weights)
         batch = (inputs_embeds if input_ids is None else input_ids).shape[0]
-        past_key_values = kwargs.pop("cache", past_key_values)
+        past_key_values = keys_and_values(kwargs.pop("cache", None), past_key_values)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         own_mask = None if attention_mask is None else attention_mask[..., past:]
         if classify_index is None:
@@ -852,6 +852,13 @@ def check_labels(config: GPTConfig, labels: torch.Tensor) -> None:
                 "(mask_token_id and untrained_token_ids of the configuration): put -100 there, or, to train it, set "
                 "model.config.untrained_token_ids = None before training."
             )
+
+
+def keys_and_values(cache: Cache | None, past_key_values: Cache | None) -> Cache | None:
+    """The keys and values of the tokens before, by the name that transformers 5.24 gives them or by the older one."""
+    if cache is not None and past_key_values is not None:  # peft 0.21 knows the older name alone
+        raise ValueError("Give cache or past_key_values, not both; a prefix generates with transformers 5.23 alone.")
+    return past_key_values if cache is None else cache
 
 
 def check_inputs(model: GPTModel, subtree_end, attention_mask, past_key_values) -> None:

@@ -62,7 +62,10 @@ def test_cached_equals_uncached(tiny_model, attention, cache):
     for steps in [[3, 4]] if attention == "flex_attention" else [[1] * 7, [3, 4]]:
         static = {"config": model.config} | ({"max_cache_len": 10} if cache == "static" else {})
         past = (StaticCache if cache == "static" else DynamicCache)(**static)
-        parts = [model(part, past_key_values=past, use_cache=True).logits for part in IDS.split(steps, dim=1)]
+        parts = [
+            model(part, **{("past_key_values", "cache")[number % 2]: past}, use_cache=True).logits
+            for number, part in enumerate(IDS.split(steps, dim=1))
+        ]
         assert past.get_seq_length() == 7
         assert_close(torch.cat(parts, dim=1), whole)
     for keep, expected in ((1, whole[:, -1:]), (3, whole[:, -3:]), (torch.tensor([0, 4]), whole[:, [0, 4]])):
@@ -101,6 +104,8 @@ def test_gradient_checkpointing(tiny_model):
         assert_close(found[name], gradient, 1e-6)
     with pytest.raises(ValueError, match="gradient checkpointing"):
         model(IDS[:, 3:], past_key_values=DynamicCache(config=model.config))
+    with pytest.raises(ValueError, match="not both"):
+        model(IDS, past_key_values=DynamicCache(), cache=DynamicCache())
 
 
 BACKENDS = [pytest.param("eager", marks=pytest.mark.whole), pytest.param("inductor", marks=pytest.mark.slow)]
