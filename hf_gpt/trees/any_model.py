@@ -1,8 +1,6 @@
 """
 Token trees for causal models of transformers, by their public inputs alone: a four-dimensional mask and position ids.
 
-    sums = path_log_probs(model, contexts, choices)  # (items, choices), each context read once
-
 Which model can hold a tree is decided by its configuration and signature (`check_model`), and shown for the first rows
 (`check_paths`): a tree's paths must have the logits that they have alone. `hf_gpt.trees.training` trains them.
 """
@@ -208,11 +206,8 @@ def check_paths(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> fl
     The largest difference between the logits of the first tree's paths and of the same sequences alone, as a share of
     the largest logit. A `ValueError` if it is more than rounding of the dtype.
     """
-    was_training, device, refusal = (
-        model.training,
-        model.device.type,
-        f"{type(model).__name__} cannot hold token trees",
-    )
+    was_training, device = model.training, model.device.type
+    refusal = f"{type(model).__name__} cannot hold token trees"
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else model.dtype
     first = {name: batch[name][:1] for name in ("input_ids", "position_ids", "subtree_end", "classify_index")}
     model.eval()
