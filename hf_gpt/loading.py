@@ -1,9 +1,4 @@
-"""
-What the name of a model stands for (a folder, a Hub id, OpenAI's release, a stock checkpoint, an adapter).
-
-    source = open_source("user/questions")
-    tokenizer, model = source.tokenizer(), source.model(GPTForSequenceClassification)
-"""
+"""What the name of a model stands for (a folder, a Hub id, OpenAI's release, a stock checkpoint, an adapter)."""
 
 import os
 from dataclasses import dataclass

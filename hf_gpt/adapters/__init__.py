@@ -9,6 +9,7 @@ peft knows our methods, and the modules that its own adapt by default, from `hf_
 
 import json
 import os
+import re
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -27,7 +28,6 @@ from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS
 from .methods import NO_MERGE
-from .settings import LARGEST, is_plain
 
 # The head of the task models: newly initialized for a task, so it is trained and saved whole.
 HEAD = "score"
@@ -50,6 +50,14 @@ _SIZED = {
     "prompt": ("num_virtual_tokens", 20),
     "houlsby": ("bottleneck_size", 32),
 }
+# What an adapter may say in words of its own.
+_FREE_TEXTS = (
+    *("auto_mapping", "base_model_name_or_path", "peft_version", "revision"),
+    *("tokenizer_name_or_path", "prompt_tuning_init_text"),
+)
+# Ways to initialize the weights of a new adapter that compute nothing and read nothing.
+_INITIALIZATIONS = ("gaussian", "orthogonal", "zero", "RANDOM", "SAMPLE_VOCAB")
+LARGEST = 1 << 20
 
 
 def adapter_config(
@@ -151,6 +159,23 @@ def adapted_config(folder: str | os.PathLike) -> GPTConfig:
         if (config.architectures or [None])[0] not in list(_MODEL_CLASSES):
             raise ValueError(f"architectures must name one of {', '.join(_MODEL_CLASSES)}")
     return config
+
+
+def is_plain(name: str, value: Any) -> bool:
+    """
+    Whether an adapter of ours may say so. peft takes names of modules for regular expressions, computes new weights as
+    settings ask, and imports what they name: only plain names and numbers are taken, of a size that adapters have.
+    """
+    if name in _FREE_TEXTS or value in (None, {}):
+        return True
+    if "init" in name and isinstance(value, str):
+        return value in _INITIALIZATIONS
+    if name in ("rank_pattern", "alpha_pattern", "trainable_token_indices") and isinstance(value, dict):
+        value = [*value, *value.values()]
+    items = value if isinstance(value, list) else [value]
+    plain = [item for item in items if isinstance(item, str) and re.fullmatch(r"[\w.-]*", item)]
+    small = [item for item in items if isinstance(item, int | float) and abs(item) <= LARGEST]
+    return len(plain) + len(small) == len(items)
 
 
 def _adapter_settings(folder: str | os.PathLike) -> PeftConfig:

@@ -61,7 +61,6 @@ class _Layer(nn.Module, BaseTunerLayer):
         super().__init__()
         self.base_layer = base_layer
         self.merged_adapters = []
-        self._disable_adapters = False
         self._active_adapter = adapter_name
 
     def _added(self, adapter_name: str, config: _ModulesConfig) -> None:

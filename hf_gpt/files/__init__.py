@@ -152,9 +152,10 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def read_text(file: BinaryIO, encoding: str = "utf-8-sig") -> str:
-    """All of an open file; a `ValueError` if it is too large for one text."""
-    return _within_bound(file.read(LARGEST_TEXT + 1)).decode(encoding)
+def read_text(path: Path) -> str:
+    """All of a text file, which may be compressed; a `ValueError` if it is too large for one text."""
+    with open_bytes(path) as file:
+        return _within_bound(file.read(LARGEST_TEXT + 1)).decode("utf-8-sig")
 
 
 def read_text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:

@@ -15,19 +15,12 @@ from typing import Any
 from datasets import Features, List, Value
 
 from ..trees.collators import IGNORED_LABEL
+from ..trees.transforms import FAMILIES
 
 SPLITS = ("train", "validation", "test")
-TEXT_COLUMNS = {
-    "classification": ("text",),
-    "entailment": ("premise", "hypothesis"),
-    "similarity": ("premise", "hypothesis"),
-    "multiple-choice": ("context", "question", "choices"),
-    "tagging": ("words",),
-    "question-answering": ("question", "passage"),
-    "text-to-text": ("text",),
-}
 # The family whose label is a text, which the language model itself writes.
 TEXT_TO_TEXT = "text-to-text"
+TEXT_COLUMNS = FAMILIES | {TEXT_TO_TEXT: ("text",)}
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, "regression", "ordinal")

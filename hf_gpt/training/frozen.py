@@ -108,9 +108,8 @@ def _features_of(rows: Mapping[str, Sequence[Any]], model: GPTTaskModel, collato
         trees = [{name: rows[name][number] for name in TREE_FEATURES} for number in numbers]
         batch = {name: value.to(model.device) for name, value in collator(trees).items()}
         inputs = {name: batch[name] for name in ("input_ids", "position_ids", "subtree_end") if name in batch}
-        outputs = model.base_model(
-            **inputs, use_cache=False, output_hidden_states=model.config.head_layers is not None
-        )
+        reads_layers = model.config.head_layers is not None
+        outputs = model.base_model(**inputs, use_cache=False, output_hidden_states=reads_layers)
         states = model.classify_states(outputs, batch["classify_index"]).float()
         for number, row, is_path in zip(numbers, states, batch["classify_index"].ge(0), strict=True):
             found[number] = row[is_path].flatten().cpu().numpy()

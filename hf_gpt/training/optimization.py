@@ -31,11 +31,7 @@ def warmup_constant(progress: float, warmup: float = 0.002) -> float:
     return progress / warmup if progress <= warmup and warmup > 0 else 1.0
 
 
-SCHEDULES: dict[str, Callable[[float, float], float]] = {
-    "warmup_linear": warmup_linear,
-    "warmup_cosine": warmup_cosine,
-    "warmup_constant": warmup_constant,
-}
+SCHEDULES = {schedule.__name__: schedule for schedule in (warmup_linear, warmup_cosine, warmup_constant)}
 
 
 def get_release_schedule(optimizer: Optimizer, name: str, total_updates: int, warmup: float = 0.002) -> LambdaLR:

@@ -167,13 +167,11 @@ def packed_rows(
     join = partial(WIKITEXT_SPLIT.sub, r"\1")
     change = join if wikitext else unwrap_paragraphs if unwrap else str
     unknown = WIKITEXT_UNKNOWN if wikitext else None
-
-    def documents() -> Iterator[tuple[list[int], int]]:
-        for document in documents_of(sources, text_column, wikitext):
-            for text in [document] if held_out is None else held_out.divide(document)[validation]:
-                yield encode_document(change(text), tokenizer, unknown), len(text.split())
-
-    yield from pack_documents(documents(), row_length)
+    texts = documents_of(sources, text_column, wikitext)
+    if held_out is not None:
+        texts = (piece for text in texts for piece in held_out.divide(text)[validation])
+    documents = ((encode_document(change(text), tokenizer, unknown), len(text.split())) for text in texts)
+    return pack_documents(documents, row_length)
 
 
 def packed_dataset(

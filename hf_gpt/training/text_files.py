@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..files import COMPRESSIONS, open_bytes, read_text, reading
+from ..files import COMPRESSIONS, read_text, reading
 from ..tasks.formats import Record, field_of, read_by_suffix
 
 # Every row of such a file is a text.
@@ -48,9 +48,7 @@ def _texts_of(path: Path, text_column: str) -> Iterator[tuple[str, str]]:
     elif ".tar" in name or name.endswith((".tgz", ".txz")):
         raise ValueError(f"{path} is an archive: unpack it, and name the folder")
     else:
-        with open_bytes(path) as file:
-            text = read_text(file)
-        yield str(path), text
+        yield str(path), read_text(path)
 
 
 def text_of(record: Record, column: str) -> str:

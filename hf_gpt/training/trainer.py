@@ -1,7 +1,6 @@
 """The Trainers: checkpoints that a run resumes from to the same bits, both loss terms in the log."""
 
 import math
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,6 @@ from .arguments import FineTuningArguments, LauncherArguments
 from .optimization import ReleaseAdam, clip_gradients, get_release_schedule
 from .unfreezing import level_of, scale_by_level, unfreezing_plan
 
-_CHECKPOINT = re.compile(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)")
-
 
 def is_whole(checkpoint: Path) -> bool:
     """Whether a checkpoint was written to its end: `trainer_state.json`, which comes last, is there and whole."""
@@ -44,8 +41,8 @@ def is_whole(checkpoint: Path) -> bool:
 
 def checkpoints_in(output: Path) -> dict[int, Path]:
     """The whole checkpoints in an output folder by their step, newest first."""
-    matches = [_CHECKPOINT.fullmatch(path.name) for path in (output.iterdir() if output.is_dir() else ())]
-    found = {int(match[1]): output / match[0] for match in matches if match and is_whole(output / match[0])}
+    folders = {path.name.partition("-")[2]: path for path in output.glob(f"{PREFIX_CHECKPOINT_DIR}-*")}
+    found = {int(step): path for step, path in folders.items() if step.isdecimal() and is_whole(path)}
     return dict(sorted(found.items(), reverse=True))
 
 

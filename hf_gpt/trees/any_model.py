@@ -1,8 +1,6 @@
 """
 Token trees for causal models of transformers, by their public inputs alone: a four-dimensional mask and position ids.
 
-    sums = path_log_probs(model, contexts, choices)  # (items, choices), each context read once
-
 Which model can hold a tree is decided by its configuration and signature (`check_model`), and shown for the first rows
 (`check_paths`): a tree's paths must have the logits that they have alone. `hf_gpt.trees.training` trains them.
 """
@@ -209,6 +207,7 @@ def check_paths(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> fl
     the largest logit. A `ValueError` if it is more than rounding of the dtype.
     """
     was_training, device = model.training, model.device.type
+    refusal = f"{type(model).__name__} cannot hold token trees"
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else model.dtype
     first = {name: batch[name][:1] for name in ("input_ids", "position_ids", "subtree_end", "classify_index")}
     model.eval()
@@ -224,16 +223,11 @@ def check_paths(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> fl
             scale = max(scale, float(alone[known].abs().max()))
         has_plain_logits = _has_plain_logits(model, inputs)
     except RuntimeError as error:
-        raise ValueError(
-            f"{type(model).__name__} cannot hold token trees: it fails on their mask ({error})."
-        ) from error
+        raise ValueError(f"{refusal}: it fails on their mask ({error}).") from error
     finally:
         model.train(was_training)
     if not largest <= _BOUNDS.get(dtype, 0.06) * scale:
-        raise ValueError(
-            f"{type(model).__name__} cannot hold token trees: a path's logits differ by {largest:.1e} from those of "
-            "the same tokens alone."
-        )
+        raise ValueError(f"{refusal}: a path's logits differ by {largest:.1e} from those of the same tokens alone.")
     _CHECKED[model] = has_plain_logits
     return largest / scale
 

@@ -160,13 +160,12 @@ class MaskedRows(torch.utils.data.Dataset):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         row = self.rows[int(index)]
-        ids = np.asarray(row["input_ids"])
+        ids = np.array(row["input_ids"])
         random = np.random.default_rng([self.seed, self.epoch, int(index)])
         chosen = self._chosen(ids, row["starts"], random)
         labels = np.full_like(ids, IGNORED_LABEL)
         labels[chosen] = ids[chosen]
         kind = random.random(len(chosen))
-        ids = ids.copy()
         ids[chosen[kind < 0.8]] = self.mask_token_id
         others = chosen[kind >= 0.9]
         ids[others] = random.choice(self.random_ids, len(others))

@@ -1,10 +1,6 @@
 """
 Training of any causal model of transformers on trees, with plain `transformers.Trainer`.
 
-    model = tree_model(AutoModelForCausalLM.from_pretrained(name), "multiple-choice", lm_coef=0.5)
-    args = TrainingArguments(..., remove_unused_columns=False)
-    Trainer(model, args, train_dataset=rows, data_collator=collate_choices).train()
-
 Rows have a `context`, `choices` and a `label` (see `collate_choices`). One loss serves multiple choice, rewards and
 preferences: the cross-entropy of a softmax over the scores of an item's choices, which of two is Bradley and Terry's.
 """

@@ -61,52 +61,6 @@ def fit_longest_first(
 TRUNCATION_RULES: dict[str, Callable] = {"longest_first": fit_longest_first, "half": fit_half}
 
 
-def classification_paths(row: Mapping[str, Ids], special: SpecialIds, max_length: int, rule: str) -> list[list[int]]:
-    """The one sequence of a text (`row["text"]`)."""
-    return [[special.start, *row["text"][: max_length - 2], special.classify]]
-
-
-def entailment_paths(row: Mapping[str, Ids], special: SpecialIds, max_length: int, rule: str) -> list[list[int]]:
-    """The one sequence of an ordered pair (`row["premise"]`, `row["hypothesis"]`)."""
-    first, (second,) = TRUNCATION_RULES[rule](row["premise"], [row["hypothesis"]], [], max_length)
-    return [[special.start, *first, special.delimiter, *second, special.classify]]
-
-
-def similarity_paths(row: Mapping[str, Ids], special: SpecialIds, max_length: int, rule: str) -> list[list[int]]:
-    """Both orders of a pair without order."""
-    swapped = {"premise": row["hypothesis"], "hypothesis": row["premise"]}
-    return [path for pair in (row, swapped) for path in entailment_paths(pair, special, max_length, rule)]
-
-
-def multiple_choice_paths(row: Mapping[str, Ids], special: SpecialIds, max_length: int, rule: str) -> list[list[int]]:
-    """One sequence per choice (`row["choices"]`) behind `row["context"]` and `row["question"]`."""
-    first, seconds = TRUNCATION_RULES[rule](row["context"], row["choices"], row["question"], max_length)
-    return [[special.start, *first, special.delimiter, *second, special.classify] for second in seconds]
-
-
-def tagging_paths(row: Mapping[str, Ids], special: SpecialIds, max_length: int, rule: str) -> list[list[int]]:
-    """Windows of a sentence's words (`row["words"]`, the ids of each)."""
-    return _windows([special.start], list(itertools.chain(*row["words"])), special, max_length)
-
-
-def question_answering_paths(
-    row: Mapping[str, Ids], special: SpecialIds, max_length: int, rule: str
-) -> list[list[int]]:
-    """
-    Windows of a passage (`row["passage"]`) behind the question (`row["question"]`), which gets half a sequence at most
-    and comes first because GPT reads from left to right: a token of the passage is scored by what stands before it.
-    """
-    question = row["question"][: max_length // 2 - 2]
-    return _windows([special.start, *question, special.delimiter], row["passage"], special, max_length)
-
-
-def _windows(before: Ids, tokens: Ids, special: SpecialIds, max_length: int) -> list[list[int]]:
-    """Windows of a text behind what stands before each of them, every one half a window behind the last."""
-    space = max_length - len(before) - 1
-    starts = range(0, max(1, len(tokens) - space + space // 2), space // 2)
-    return [[*before, *tokens[start : start + space], special.classify] for start in starts]
-
-
 def _places(tree: TokenTree, before: int) -> list[int]:
     """Where in a row of windows, each behind `before` tokens, a text's tokens are read: in the first with them."""
     windows = [tree.path(number)[before:-1] for number in range(len(tree.path_ends))]
@@ -116,13 +70,14 @@ def _places(tree: TokenTree, before: int) -> list[int]:
     return places
 
 
-FAMILIES: dict[str, Callable] = {
-    "classification": classification_paths,
-    "entailment": entailment_paths,
-    "similarity": similarity_paths,
-    "multiple-choice": multiple_choice_paths,
-    "tagging": tagging_paths,
-    "question-answering": question_answering_paths,
+# With the columns of a row's texts.
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "classification": ("text",),
+    "entailment": ("premise", "hypothesis"),
+    "similarity": ("premise", "hypothesis"),
+    "multiple-choice": ("context", "question", "choices"),
+    "tagging": ("words",),
+    "question-answering": ("question", "passage"),
 }
 # Those of which every word or token of a text is read, not the end of a sequence.
 WINDOWED = ("tagging", "question-answering")
@@ -153,12 +108,10 @@ class InputTransform:
     share_prefix: bool = True
 
     def __post_init__(self) -> None:
-        for kind, name, known in (
-            ("task family", self.family, FAMILIES),
-            ("truncation rule", self.rule, TRUNCATION_RULES),
-        ):
-            if name not in known:
-                raise ValueError(f"Unknown {kind} {name!r}; choose one of {', '.join(known)}.")
+        known = {"task family": (self.family, FAMILIES), "truncation rule": (self.rule, TRUNCATION_RULES)}
+        for kind, (name, names) in known.items():
+            if name not in names:
+                raise ValueError(f"Unknown {kind} {name!r}; choose one of {', '.join(names)}.")
         if self.max_length < 8:
             raise ValueError(f"max_length is {self.max_length}; a pair with its special tokens needs at least 8.")
 
@@ -172,7 +125,7 @@ class InputTransform:
 
     def fit(self, row: Mapping[str, Ids]) -> tuple[TokenTree, int]:
         """The tree of a row, and how many tokens of its texts truncation takes away (of a shared text once)."""
-        paths = FAMILIES[self.family](row, self.special, self.max_length, self.rule)
+        paths = self._paths(row)
         if self.family == "tagging":
             tree = TokenTree.from_paths(paths, share_limit=0)
             places = _places(tree, 1)
@@ -186,11 +139,35 @@ class InputTransform:
             return replace(tree, path_ends=tuple(_places(tree, before))), len(row["question"]) + 2 - before
         return TokenTree.from_paths(paths, share_limit=None if self.share_prefix else 0), self._truncated(row, paths)
 
-    def _truncated(self, row: Mapping[str, Ids], paths: Sequence[Ids]) -> int:
+    def _paths(self, row: Mapping[str, Ids]) -> list[list[int]]:
+        """The sequences of a row, truncated or in windows."""
+        start, delimiter, classify = self.special.start, self.special.delimiter, self.special.classify
         if self.family == "classification":
-            return len(row["text"]) + 2 - len(paths[0])
+            return [[start, *row["text"][: self.max_length - 2], classify]]
+        if self.family == "tagging":
+            return self._windows([start], list(itertools.chain(*row["words"])))
+        if self.family == "question-answering":
+            # The question gets half a sequence at most, and comes first because GPT reads from left to right: a token
+            # of the passage is scored by what stands before it.
+            return self._windows([start, *row["question"][: self.max_length // 2 - 2], delimiter], row["passage"])
+        if self.family == "multiple-choice":
+            sides = [(row["context"], row["choices"], row["question"])]
+        else:
+            orders = [(row["premise"], [row["hypothesis"]], []), (row["hypothesis"], [row["premise"]], [])]
+            sides = orders if self.family == "similarity" else orders[:1]
+        fitted = [TRUNCATION_RULES[self.rule](*texts, self.max_length) for texts in sides]
+        return [[start, *first, delimiter, *second, classify] for first, seconds in fitted for second in seconds]
+
+    def _windows(self, before: Ids, tokens: Ids) -> list[list[int]]:
+        """Windows of a text behind what stands before each of them, every one half a window behind the last."""
+        space = self.max_length - len(before) - 1
+        starts = range(0, max(1, len(tokens) - space + space // 2), space // 2)
+        return [[*before, *tokens[start : start + space], self.special.classify] for start in starts]
+
+    def _truncated(self, row: Mapping[str, Ids], paths: Sequence[Ids]) -> int:
         if self.family == "multiple-choice":
             kept = paths[0].index(self.special.delimiter) - 1
             kept += sum(len(path) - path.index(self.special.delimiter) - 2 for path in paths)
             return len(row["context"]) + len(row["question"]) + sum(map(len, row["choices"])) - kept
-        return max(len(row["premise"]) + len(row["hypothesis"]) + 3 - len(path) for path in paths)
+        # A special token stands before each text, and one behind them.
+        return sum(len(row[name]) + 1 for name in FAMILIES[self.family]) + 1 - min(map(len, paths))

@@ -9,8 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from hf_gpt.adapters import HEAD_CONFIG, check_adapter, load_adapter
-from hf_gpt.adapters.settings import is_plain
+from hf_gpt.adapters import HEAD_CONFIG, check_adapter, is_plain, load_adapter
 
 LORA_A = "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"
 # What `adapter_config.json` must not say, and part of the error.
