@@ -58,8 +58,6 @@ def _set(enabled: bool) -> bool:
 @torch.no_grad()
 def _is_exact_and_faster() -> bool:
     """One product both ways, in turns on one thread (0.3 s), by processor time: other work changes nothing."""
-    if not torch.backends.mkldnn.is_available():
-        return False
     rows, width, inner = _TRIAL
     generator = torch.Generator().manual_seed(0)
     states, weight = (torch.randn(size, width, generator=generator) for size in (rows, inner))
@@ -168,6 +166,5 @@ def pack_for_inference(model: PreTrainedModel, dtype: str = "float32") -> PreTra
     output, small = model.get_output_embeddings(), tuple(model._keep_in_fp32_modules or ())
     for name, module in [*model.named_modules()]:
         if type(module) is nn.Linear and not name.endswith(small):
-            packed = PackedLinear(module, dtype, module.weight if module is output else None)
-            model.set_submodule(name, packed)
+            model.set_submodule(name, PackedLinear(module, dtype, module.weight if module is output else None))
     return model

@@ -11,6 +11,7 @@ from typing import Any
 
 _PACKAGE = __name__.rpartition(".")[0]
 _MODEL_CODE, _STOCK = f"{_PACKAGE}.model.modeling_gpt", f"{_PACKAGE}.conversion.stock"
+_METHODS = f"{_PACKAGE}.adapters.methods"
 
 
 class _AfterImport(MetaPathFinder):
@@ -77,7 +78,7 @@ def _config_dict(cls: type, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], 
     return import_module(_STOCK).own_config(config), unused
 
 
-def _register_model_code() -> None:
+def _register_classes() -> None:
     """The classes themselves in the place of their stand-ins; they read stock checkpoints and folders of adapters."""
     _register_with_transformers()
     sys.modules[_MODEL_CODE].GPTPreTrainedModel.from_pretrained = classmethod(_from_pretrained)
@@ -99,9 +100,8 @@ def _from_pretrained(
         model = adapted.get_base_model()
         model._hf_peft_config_loaded = True
         return model
-    return PreTrainedModel.from_pretrained.__func__(
-        cls, pretrained_model_name_or_path, *args, adapter_kwargs=adapter_kwargs, **kwargs
-    )
+    load = PreTrainedModel.from_pretrained.__func__
+    return load(cls, pretrained_model_name_or_path, *args, adapter_kwargs=adapter_kwargs, **kwargs)
 
 
 def _head_of(folder: Any, revision: Any) -> str | None:
@@ -128,10 +128,8 @@ def _register_with_peft() -> None:
         PeftType._member_names_.append(name)
         PeftType._member_map_[name] = PeftType._value2member_map_[name] = member
         type.__setattr__(PeftType, name, member)
-        config, model = (
-            _LazyClass(f"{_PACKAGE}.adapters.methods", f"{method}{part}", prefix=f"{method.lower()}_")
-            for part in ("Config", "Model")
-        )
+        prefix = f"{method.lower()}_"
+        config, model = (_LazyClass(_METHODS, method + part, prefix=prefix) for part in ("Config", "Model"))
         register_peft_method(name=method.lower(), config_cls=config, model_cls=model)
     # Our blocks have the module names of GPT-2's, so what peft adapts there by default it adapts here.
     for name, table in vars(constants).items():
@@ -140,13 +138,7 @@ def _register_with_peft() -> None:
     base = auto.AutoPeftModel.__base__
     from_pretrained = base.from_pretrained.__func__
 
-    def load(
-        cls: type,
-        pretrained_model_name_or_path: Any,
-        adapter_name: str = "default",
-        is_trainable: bool = False,
-        **kwargs: Any,
-    ) -> Any:
+    def load(cls, pretrained_model_name_or_path, adapter_name="default", is_trainable=False, **kwargs):
         """As in peft; an adapter of ours with its head and labels, as `load_adapter` does."""
         name = pretrained_model_name_or_path
         if kwargs.get("config") is not None or not _head_of(name, kwargs.get("revision")):
@@ -157,11 +149,7 @@ def _register_with_peft() -> None:
     base.from_pretrained = classmethod(load)
 
 
-_ACTIONS = {
-    "transformers": _register_with_transformers,
-    "peft": _register_with_peft,
-    _MODEL_CODE: _register_model_code,
-}
+_ACTIONS = {"transformers": _register_with_transformers, "peft": _register_with_peft, _MODEL_CODE: _register_classes}
 
 
 def register() -> None:

@@ -2,8 +2,6 @@ r"""
 Which heads, neurons or layers a model needs: each is switched off, and the change measured.
 
     hf-gpt analyze ablate --model_name_or_path gpt-mini --file sentences.txt --output_dir outputs/heads
-    hf-gpt analyze ablate --model_name_or_path outputs/questions --what layers --metric error \
-        --file questions.jsonl --output_dir outputs/layers
 
 A head's output before the projection, or a neuron's activation, becomes 0; a layer is left out. The measure is the
 language model's loss in nats per token, or a fine-tuned classifier's loss or share of errors on texts with labels.

@@ -2,7 +2,6 @@ r"""
 What single neurons respond to, as coloured text, and which of them separates the labels of texts.
 
     hf-gpt analyze neurons --model_name_or_path gpt-mini --file reviews.csv --output_dir outputs/neurons
-    hf-gpt analyze neurons --model_name_or_path gpt-mini --unit 3 17 --output_dir outputs/unit
 
 Units are the neurons of the feed-forward layers. With labels, numbers or two classes, they are ranked by correlation
 with their mean activation in a text; the printed threshold is what the best of all units reaches by chance in one of
@@ -83,9 +82,7 @@ def run(args: Arguments) -> None:
         pooled = np.stack(pooled)
         values, by_chance = association(pooled, labels), chance(pooled, labels, args.seed)
         units = best_units(values, _RANKED)
-        rows = [
-            {"name": f"layer {layer} unit {unit}", "value": float(values[layer - 1, unit])} for layer, unit in units
-        ]
+        rows = [{"name": f"layer {k} unit {unit}", "value": float(values[k - 1, unit])} for k, unit in units]
         for row in rows[:_COLOURED]:
             print(f"  {row['name']:18} {row['value']:+.3f}")
         print(f"By chance the best of {values.size:,} units reaches {by_chance:.3f} with {len(labels)} texts.")

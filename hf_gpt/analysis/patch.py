@@ -29,14 +29,6 @@ from .figures import new_figure, write_figure
 PARTS = ("state", "attention", "mlp")
 
 
-def modules_of(model: GPTForCausalLM, part: str) -> list[nn.Module]:
-    """The modules whose outputs are a part's, by layer: of states from layer 0, of the others from layer 1."""
-    blocks = [*model.transformer.h]
-    if part == "state":
-        return [model.transformer.embd_dropout, *blocks]
-    return [block.attn if part == "attention" else block.mlp for block in blocks]
-
-
 def preferences(model: GPTForCausalLM, rows: torch.Tensor, answers: Sequence[int]) -> np.ndarray:
     """By how many nats the first answer is likelier than the second after each row: `(rows,)` of `(rows, length)`."""
     logits = model(rows, use_cache=False).logits[:, -1].double()  # (rows, vocab_size)
@@ -69,10 +61,12 @@ def patch_effects(
         states = output[0] if isinstance(output, tuple) else output  # (1 + length, length, n_embd)
         states[1 + position, position] = states[0].clone()  # in copy i that of position i
 
-    effects = {}
+    blocks, effects = [*model.transformer.h], {}
+    modules = {"state": [model.transformer.embd_dropout, *blocks]}  # from layer 0, the others from layer 1
+    modules |= {"attention": [block.attn for block in blocks], "mlp": [block.mlp for block in blocks]}
     for part in PARTS:
         found = []
-        for module in tqdm(modules_of(model, part), desc=part, unit="layer"):
+        for module in tqdm(modules[part], desc=part, unit="layer"):
             with module.register_forward_hook(patch):
                 found.append(preferences(model, rows, answers)[1:])
         effects[part] = (np.stack(found) - worst) / (best - worst)

@@ -3,8 +3,6 @@ Sentences and words in context as points in a plane, layer by layer; which token
 
     hf-gpt analyze project --model_name_or_path gpt-mini --unit word --words light play \
         --file sentences.txt --method tsne --output_dir outputs/words
-    hf-gpt analyze project --model_name_or_path gpt-mini --nearest night --analogy he his she \
-        --output_dir outputs/nearest
 
 Sentences have the colour of their label in the file, words that of the text, or with `--words` one of their own.
 projection.html is a map for each layer with a search, projection.json holds the points. `--nearest` prints the nearest
@@ -113,11 +111,9 @@ def run(args: Arguments) -> None:
         asked["{} : {} = {} : ?".format(*args.analogy)] = args.analogy
     for title, terms in asked.items():
         rows = [ordinary.index(token_id(tokenizer, word)) for word in terms]
-        near = (
-            nearest(table, table[rows[0]], args.count, rows) if len(rows) == 1 else analogy(table, *rows, args.count)
-        )
-        names = words_of(tokenizer, [ordinary[row] for row, _ in near])
-        record[title] = [{"name": name, "cosine": cosine} for name, (_, cosine) in zip(names, near, strict=True)]
+        found = analogy(table, *rows, args.count) if rows[1:] else nearest(table, table[rows[0]], args.count, rows)
+        names = words_of(tokenizer, [ordinary[row] for row, _ in found])
+        record[title] = [{"name": name, "cosine": cosine} for name, (_, cosine) in zip(names, found, strict=True)]
         print("\n".join([title, *(f"  {row['cosine']:.3f}  {row['name']}" for row in record[title])]))
     if record:
         write_json(args.folder / "nearest.json", record)

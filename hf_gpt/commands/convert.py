@@ -3,8 +3,6 @@ Convert a checkpoint: hf_gpt, stock openai-gpt, stock gpt2, the layout of OpenAI
 
     hf-gpt convert finetune-transformer-lm/model outputs/gpt1
     hf-gpt convert outputs/gpt1 outputs/openai-gpt --to openai-gpt
-    hf-gpt convert outputs/questions outputs/language_model --head language-model
-    hf-gpt convert outputs/gpt1 outputs/gpt1-int8 --to ctranslate2 --quantization int8
 
 What the source is, is inferred from its contents: OpenAI's TensorFlow release, its fine-tuned `best_params.jl`, stock
 `openai-gpt` and `gpt2` (safetensors or `.bin`), hf_gpt, or a peft adapter, which is merged into its base model. The

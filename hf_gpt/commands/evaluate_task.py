@@ -20,12 +20,10 @@ from ..training.arguments import DataArguments, ModelArguments, check_launch
 from . import command, parse_arguments
 
 # What `--help` shows.
-COMMON = (
-    "model_name_or_path task data_dir train_file test_file text_column premise_column hypothesis_column "
-    "context_column choice_columns label_column target_column max_new_tokens num_beams id_column keep_columns metrics "
-    "max_length max_eval_rows output_dir overwrite_output_dir base_model split zero_shot zero_shot_prompt "
-    "zero_shot_words zero_shot_score per_device_eval_batch_size"
-)
+COMMON = """model_name_or_path task data_dir train_file test_file text_column premise_column hypothesis_column
+context_column choice_columns label_column target_column max_new_tokens num_beams id_column keep_columns metrics
+max_length max_eval_rows output_dir overwrite_output_dir base_model split zero_shot zero_shot_prompt zero_shot_words
+zero_shot_score per_device_eval_batch_size"""
 
 
 @command()

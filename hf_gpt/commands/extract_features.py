@@ -3,8 +3,6 @@ Write the hidden states of texts to files: of any layers, per text, word or toke
 
     hf-gpt extract-features --model_name_or_path gpt-mini --keep_columns id label --layers 0 4 \
         --input_files texts.jsonl --pooling mean --output_dir outputs/features
-    hf-gpt extract-features --model_name_or_path outputs/questions --pooling classify \
-        --input_files texts.jsonl --output_dir outputs/classify_states
 
 Rows are divided into shards of equal size, which processes share; the same command resumes after an interruption. The
 output folder holds the shards (`data`), a card (README.md) that says what was extracted and how to read it, and

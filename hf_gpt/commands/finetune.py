@@ -2,11 +2,8 @@ r"""
 Fine-tune a GPT on a task, with the language model as auxiliary objective (Radford et al., 2018).
 
     hf-gpt finetune --config questions --output_dir outputs/questions
-    hf-gpt finetune --task trec --data_dir path/to/trec --model_name_or_path gpt-mini \
-        --output_dir outputs/trec
     hf-gpt finetune --task custom --train_file rows.csv --text_column article --target_column summary \
         --model_name_or_path gpt-mini --output_dir outputs/summaries
-    hf-gpt finetune --config experiments/multi_task --output_dir outputs/multi_task
     hf-gpt finetune --list_tasks
 
 The output folder holds the best model with its tokenizer, its card (README.md), `metrics.json` and, where the task has
@@ -25,12 +22,10 @@ from ..training.finetune import run, run_seeds
 from . import command, parse_arguments
 
 # What `--help` shows.
-COMMON = (
-    "model_name_or_path lm_coef adaptation task list_tasks tasks data_dir train_file validation_file test_file "
-    "text_column premise_column hypothesis_column context_column choice_columns label_column target_column prompt "
-    "metrics max_length max_train_rows output_dir learning_rate num_train_epochs "
-    "per_device_train_batch_size seed seeds resume_from_checkpoint overwrite_output_dir"
-)
+COMMON = """model_name_or_path lm_coef adaptation task list_tasks tasks data_dir train_file validation_file
+test_file text_column premise_column hypothesis_column context_column choice_columns label_column target_column
+prompt metrics max_length max_train_rows output_dir learning_rate num_train_epochs per_device_train_batch_size seed
+seeds resume_from_checkpoint overwrite_output_dir"""
 
 
 @command(resume="The same command with --resume_from_checkpoint last resumes from the last checkpoint.")

@@ -2,7 +2,6 @@ r"""
 Measure a language model on texts of any length: perplexity per token and per word, bits per character and byte.
 
     hf-gpt perplexity --model_name_or_path gpt-mini --file books/ more.txt.xz
-    hf-gpt perplexity --model_name_or_path gpt-mini --text "She ran." --output_file outputs/perplexity.json
     hf-gpt perplexity --model_name_or_path gpt-mini --file lambada.jsonl --last_word true
 
 Per token it is exp(total / predicted tokens), per word exp(total / words), where the total is the negative
@@ -67,9 +66,8 @@ def measure(args: PerplexityArguments) -> dict:
         raise ValueError("The texts have fewer than two tokens each: nothing is predicted in them; give longer ones.")
     records = []
     for (name, text), score in zip(texts, scores, strict=True):
-        sizes = (len(text.split()), len(text), len(text.encode()))
-        values = _values(score.log_probability, len(score.log_probs), *sizes)
-        records.append({"name": name, "tokens": score.tokens} | values)
+        counts = (len(score.log_probs), len(text.split()), len(text), len(text.encode()))
+        records.append({"name": name, "tokens": score.tokens} | _values(score.log_probability, *counts))
     names = ("log_probability", "words", "characters", "bytes")
     total, *sizes = (sum(record[name] for record in records) for name in names)
     settings = {"model": args.model_name_or_path, "pack": args.pack, "context": context, "stride": stride}
@@ -95,10 +93,7 @@ def measure_last_words(args: PerplexityArguments) -> dict:
             passages += [(f"{file}, line {number}", line) for number, line in enumerate(scoring.read_lines(file), 1)]
     model, tokenizer = args.load()
     found = scoring.score_last_words(model, tokenizer, passages, args.batch_size)
-    return {
-        "model": args.model_name_or_path,
-        "passages": len(found),
-        "accuracy": sum(each["is_likeliest"] for each in found) / len(found),
-        "perplexity_per_word": scoring.perplexity(sum(each["log_probability"] for each in found), len(found)),
-        "texts": found,
-    }
+    accuracy = sum(each["is_likeliest"] for each in found) / len(found)
+    word = scoring.perplexity(sum(each["log_probability"] for each in found), len(found))
+    record = {"model": args.model_name_or_path, "passages": len(found), "accuracy": accuracy}
+    return record | {"perplexity_per_word": word, "texts": found}

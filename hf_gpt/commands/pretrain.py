@@ -18,11 +18,9 @@ from ..training.pretraining import PretrainingArguments, ShapeArguments, TextArg
 from . import command, parse_arguments
 
 # What `--help` shows.
-COMMON = (
-    "text_files dataset_name validation_files text_column tokenizer hold_out_every row_length model_name_or_path "
-    "masked n_layer n_embd n_head n_positions output_dir learning_rate per_device_train_batch_size max_steps "
-    "num_train_epochs warmup_steps save_steps eval_steps seed resume_from_checkpoint overwrite_output_dir"
-)
+COMMON = """text_files dataset_name validation_files text_column tokenizer hold_out_every row_length
+model_name_or_path masked n_layer n_embd n_head n_positions output_dir learning_rate per_device_train_batch_size
+max_steps num_train_epochs warmup_steps save_steps eval_steps seed resume_from_checkpoint overwrite_output_dir"""
 
 
 @command(resume="The same command with --resume_from_checkpoint last resumes from the last checkpoint.")

@@ -2,7 +2,6 @@
 Push a folder to the Hugging Face Hub: a model with any head, a tokenizer, an adapter, or extracted features.
 
     hf-gpt push-to-hub outputs/questions --repo_id user/questions --dry_run
-    hf-gpt push-to-hub outputs/questions --repo_id user/questions --private --tag v1
     hf-gpt push-to-hub outputs/questions-lora --repo_id user/questions-lora --base_model user/gpt-mini
 
 The repository holds its code, so that others load it with `trust_remote_code=True` and without hf_gpt. Files of a

@@ -10,7 +10,7 @@ from ..adapters import virtual_tokens
 from ..conversion.tokenizers import check_ids
 from ..files import METRICS, PREDICTIONS, check_empty, flag, in_output_folder, write_json
 from ..loading import Source, load_tokenizer
-from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
+from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.encode import describe_encoded
 from ..tasks.report import write_predictions
@@ -101,11 +101,9 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
 def _check_head(source: Source, spec: TaskSpec) -> None:
     """A `ValueError` if a model has no head, or one for another kind of task."""
     problem = f"{source.name} has no head" if source.kind == "tf-release" else other_head(source, spec)
-    hint = (
-        "evaluate it on the task that it was trained on, fine-tune it first (scripts/finetune.py), or add --zero_shot"
-    )
     if problem is not None:
-        raise ValueError(f"{problem}: {hint}.")
+        hint = "evaluate it on the task that it was trained on, fine-tune it first (scripts/finetune.py)"
+        raise ValueError(f"{problem}: {hint}, or add --zero_shot.")
 
 
 def _load_head(model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokenizer, args: EvaluationArguments) -> Any:
@@ -124,20 +122,15 @@ def _load_head(model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokeniz
 
 def _zero_shot(model_args: ModelArguments, data: DataArguments, rule: ZeroShotRule) -> tuple[Any, Any, Any]:
     """What tokenizes columns, a language model, ours or any other, and how it reads the rows of a rule."""
-    if is_other_model(model_args.source.folder):
+    source = model_args.source
+    if is_other_model(source.folder):
         tokenizer, model = load_other_model(model_args)
+    elif source.kind == "adapter":
+        raise ValueError(f"{source.name} is an adapter of a task head: --zero_shot wants a language model.")
     else:
-        tokenizer = load_tokenizer(model_args)
-        model = _load_language_model(model_args, tokenizer)
+        tokenizer, settings = load_tokenizer(model_args), {"attn_implementation": model_args.attn_implementation}
+        model = source.model(GPTForCausalLM, n_head=model_args.n_head, **settings)
+        check_ids(model.config, tokenizer, source.name)
     length = min(data.max_length or sys.maxsize, longest_path(model))
     transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
     return tokenizer if transform.tokenizer is None else leave_texts, model, transform
-
-
-def _load_language_model(model_args: ModelArguments, tokenizer: GPTTokenizer) -> GPTPreTrainedModel:
-    source = model_args.source
-    if source.kind == "adapter":
-        raise ValueError(f"{source.name} is an adapter of a task head: --zero_shot wants a language model.")
-    model = source.model(GPTForCausalLM, n_head=model_args.n_head, attn_implementation=model_args.attn_implementation)
-    check_ids(model.config, tokenizer, source.name)
-    return model

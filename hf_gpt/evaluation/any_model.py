@@ -4,14 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import (
-    CONFIG_MAPPING,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME
 
 from ..conversion.sources import KINDS

@@ -127,22 +127,12 @@ class ZeroShotScorer(nn.Module):
         super().__init__()
         self.model, self.mean = model, mean
 
-    def forward(
-        self,
-        input_ids: torch.Tensor,
-        position_ids: torch.Tensor,
-        lm_weights: torch.Tensor,
-        classify_index: torch.Tensor,
-        subtree_end: torch.Tensor,
-        parent_index: torch.Tensor,
-        labels: torch.Tensor | None = None,
-    ) -> dict[str, torch.Tensor]:
+    def forward(self, labels: torch.Tensor | None = None, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """
         `logits`, `(batch, paths)`, -inf without a candidate; with labels a `loss` of 0, which the Trainer wants then.
-        For the batch of trees see `TokenTreeCollator`; `lm_weights` are 1 for tokens that count.
+        For the batch of trees see `TokenTreeCollator`, whose tensors are the arguments; its `lm_weights` are 1 for
+        tokens that count.
         """
-        batch = {"input_ids": input_ids, "position_ids": position_ids, "classify_index": classify_index}
-        batch |= {"subtree_end": subtree_end, "parent_index": parent_index}
-        counted = lm_weights.gt(0)
+        counted = batch["lm_weights"].gt(0)
         scores = choice_log_probs(batch, read_trees(self.model, batch, counted)[0], counted, self.mean)
         return {"logits": scores} | ({} if labels is None else {"loss": scores.new_zeros(())})

@@ -129,9 +129,8 @@ class FeatureExtractor:
                 spans = [np.stack([span[:, 1] - 1, span[:, 1]], 1) for span in spans]
             rows = np.repeat(np.arange(len(texts)), np.diff(offsets))
             places = zip(rows, *(columns[name] for name in WORD_COLUMNS), strict=True)
-            columns["word"] = np.array(
-                [inputs[side][row][start:end] for row, side, start, end in places], dtype=object
-            )
+            words = [inputs[side][row][start:end] for row, side, start, end in places]
+            columns["word"] = np.array(words, dtype=object)
         shape = (int(offsets[-1]), self.model.config.n_embd)
         states = {layer: torch.full(shape, float("nan"), dtype=self.model.dtype) for layer in self.layers}
         for rows in length_sorted_batches(read, self.tokens_per_batch):

@@ -183,15 +183,10 @@ def _settings(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor
         # Of a model on the Hub its commit, of a folder its files.
         files = [_stamp(file) for file in sorted(source.folder.iterdir()) if file.suffix in kinds]
         stamps += files if source.commit is None else [[source.name, source.commit]]
-    return {name: value for name, value in dataclasses.asdict(args).items() if name not in free} | {
-        "layers": extractor.layers,
-        "task_template": extractor.tokenizer.task_template,
-        "max_length": extractor.max_length,
-        "input_files": [_stamp(Path(file)) for file in args.input_files],
-        "model_files": stamps,
-        "width": extractor.model.config.n_embd,
-        "rows": len(rows),
-    }
+    settings = {name: value for name, value in dataclasses.asdict(args).items() if name not in free}
+    settings |= {"layers": extractor.layers, "task_template": extractor.tokenizer.task_template}
+    settings |= {"max_length": extractor.max_length, "input_files": [_stamp(Path(file)) for file in args.input_files]}
+    return settings | {"model_files": stamps, "width": extractor.model.config.n_embd, "rows": len(rows)}
 
 
 def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> None:

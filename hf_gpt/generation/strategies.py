@@ -139,13 +139,8 @@ def _generated(
     """The new tokens of each copy of equally long prompts."""
     context, given = model.config.n_positions, len(prompts[0])
     inputs, free = torch.tensor(prompts, device=model.device), context - given
-    output = model.generate(
-        input_ids=inputs,
-        attention_mask=torch.ones_like(inputs),
-        max_new_tokens=min(new_tokens, free),
-        num_return_sequences=copies,
-        **settings,
-    )
+    counts = {"max_new_tokens": min(new_tokens, free), "num_return_sequences": copies}
+    output = model.generate(inputs, attention_mask=torch.ones_like(inputs), **counts, **settings)
     ends = model.config.eos_token_ids  # what follows one is padding
     rows = [[*takewhile(lambda token: token not in ends, row)] for row in output[:, given:].tolist()]
     unfinished = [number for number, row in enumerate(rows) if new_tokens > free == len(row)]

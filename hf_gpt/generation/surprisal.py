@@ -10,7 +10,7 @@ nothing to correct.
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -70,10 +70,10 @@ def word_surprisals(
     for name, text in tqdm(documents, desc="tokenizing", unit="text", disable=len(documents) < 2):
         words = _Words(tokenizer, text)
         parts += [(name, text, words, *part) for part in words.parts(before, context_words)]
-    white = _white_ids(tokenizer) if end_of_word and tokenizer.byte_level else None
+    white = _white_ids(tokenizer) if end_of_word and tokenizer.byte_level else []
     # The token after the last word is not counted: only the probability of white space there is.
-    ids = [[*own, *([] if white is None else [tokenizer.newline_id])] for *_, own in parts]
-    settings = {"given": [given for *_, given, _ in parts], "likeliest": max(likeliest, 1), "among": white}
+    ids = [[*own, *([tokenizer.newline_id] if white else [])] for *_, own in parts]
+    settings = {"given": [given for *_, given, _ in parts], "likeliest": max(likeliest, 1), "among": white or None}
     scores, rows = score_texts(model, ids, stride, batch_size, **settings), []
     for (name, text, words, numbers, *_), own, score in zip(parts, ids, scores, strict=True):
         shift = words.bounds[numbers.start] + len(own) - len(score.log_probs)  # the first may not be predicted
@@ -81,7 +81,7 @@ def word_surprisals(
             (start, end), (first, last) = words.spans[number].tolist(), words.bounds[number : number + 2].tolist()
             place = {"document": name, "word_number": number + 1, "word": text[start:end], "start": start, "end": end}
             places = (int(place - shift) for place in (first, last, words.heads[number]))
-            values = _values(tokenizer, *places, own, score, white, likeliest)
+            values = _values(tokenizer, places, own, score, white, likeliest)
             scaled = {key: value and value * UNITS[unit] for key, value in values.items() if key in _SCALED}
             rows.append(place | {"tokens": last - first} | values | scaled)
     if all(row["surprisal"] is None for row in rows):
@@ -119,19 +119,13 @@ class _Words:
 
 
 def _values(
-    tokenizer: GPTTokenizer,
-    first: int,
-    end: int,
-    head: int,
-    ids: list[int],
-    score: TextScore,
-    white: list[int] | None,
-    likeliest: int,
+    tokenizer: GPTTokenizer, places: Iterable[int], ids: list[int], score: TextScore, white: list[int], likeliest: int
 ) -> dict[str, Any]:
-    """What was found of a word, in nats, by the places of its tokens among the predicted ones."""
+    """What was found of a word, in nats, by the places of its first token, end and head among the predicted ones."""
+    first, end, head = places
     predicted = score.log_probs[max(first, 0) : max(end, 0)].double()
     surprisal = -predicted.sum().item() if len(predicted) else None
-    if surprisal is not None and white is not None:
+    if surprisal is not None and white:
         begins_with_white = first >= 0 and ids[first - len(score.log_probs)] in white
         surprisal -= score.masses[end].item() - (score.masses[first].item() if begins_with_white else 0)
     is_known = head >= 0 and end > head
