@@ -34,7 +34,7 @@ from . import AnalysisArguments
 from .figures import terminal_text, write_coloured
 
 METHODS = ("perturbation", "gradient", "integrated", "occlusion")
-# The heads that are explained besides the language model's, and flags that only some have.
+# The heads that are explained in addition to the language model's, and flags that only some have.
 _HEADS = (GPTForMultipleChoice, GPTForSequenceClassification)
 _FLAGS = {"choices": _HEADS[:1], "second_text": _HEADS[1:], "class_name": _HEADS}
 # Inputs that are read at once.

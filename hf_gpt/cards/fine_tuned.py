@@ -51,7 +51,7 @@ class FineTunedCard:
         seconds, resumed: duration of training, and whether it counts from where a run was resumed.
         kept_step, chosen_by: the step that the weights are of, and the metric that chose it.
         adaptation: `full`, `frozen` if the head alone was trained, or the method of an adapter.
-        limits: known limits besides those that follow from the facts.
+        limits: known limits in addition to those that follow from the facts.
     """
 
     task: str

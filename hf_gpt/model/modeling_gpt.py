@@ -238,7 +238,7 @@ class GPTPreTrainedModel(PreTrainedModel):
                 before; by default the token to the left.
             rows (`torch.Tensor` of shape `(vocabulary, n_embd)`, *optional*): output matrix, by default that of the
                 model, else the token embedding.
-            excluded (`Sequence[int]`, *optional*): rows left out of the softmax besides that of padding.
+            excluded (`Sequence[int]`, *optional*): rows left out of the softmax in addition to that of padding.
         """
         batch, length = targets.shape
         row, column = weights.nonzero(as_tuple=True)  # (targets,) each
@@ -458,7 +458,7 @@ class GPTLanguageModel(GPTPreTrainedModel):
             position_ids=position_ids,
             subtree_end=subtree_end,
             inputs_embeds=inputs_embeds,
-            past_key_values=keys_and_values(kwargs.pop("cache", None), past_key_values),
+            past_key_values=past_key_values,
             use_cache=use_cache if lm_weights is None and not self.predicts_in_place else False,
             embedding_rows=rows,
             **kwargs,
@@ -706,15 +706,9 @@ class GPTForSequenceClassification(GPTTaskModel):
         return self.score(both).squeeze(1)  # (batch, num_labels)
 
     def _task_loss_sum(self, logits, labels):
-        problem_type = self.config.problem_type
-        if problem_type is None:
-            if self.config.num_labels == 1:
-                problem_type = "regression"
-            elif labels.is_floating_point():
-                problem_type = "multi_label_classification"
-            else:
-                problem_type = "single_label_classification"
-        return classification_loss(logits.float(), labels, problem_type, self.label_smoothing)
+        of_classes = "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
+        inferred = "regression" if self.config.num_labels == 1 else of_classes
+        return classification_loss(logits.float(), labels, self.config.problem_type or inferred, self.label_smoothing)
 
 
 class GPTForTokenClassification(GPTTaskModel):
@@ -791,8 +785,7 @@ def conventional_inputs(
     the tokens of its item, -1 where the mask leaves none; of embeddings the last one.
     """
     if input_ids is None:
-        last = token_index(None, attention_mask, inputs_embeds).amax(-1, keepdim=True)  # (batch, 1)
-        return None, attention_mask, last
+        return None, attention_mask, token_index(None, attention_mask, inputs_embeds).amax(-1, keepdim=True)
     batch, *_, length = input_ids.shape
     tokens = input_ids.reshape(batch, -1, length)  # (batch, paths, length)
     is_classify = tokens.eq(-1 if config.classify_token_id is None else config.classify_token_id)

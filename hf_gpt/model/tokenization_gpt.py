@@ -284,10 +284,8 @@ class LazyBatchEncoding(BatchEncoding):
 def _with_offsets(encoding: Encoding, offsets_of: Callable[[Encoding], list[tuple[int, int]]]) -> Encoding:
     """An encoding of the `tokenizers` library, and what overflowed from it, with other character positions."""
     state = json.loads(encoding.__getstate__())
-    state["offsets"] = offsets_of(encoding)
-    state["overflowing"] = [
-        json.loads(_with_offsets(part, offsets_of).__getstate__()) for part in encoding.overflowing
-    ]
+    parts = (_with_offsets(part, offsets_of) for part in encoding.overflowing)
+    state |= {"offsets": offsets_of(encoding), "overflowing": [json.loads(part.__getstate__()) for part in parts]}
     found = Encoding()
     found.__setstate__(json.dumps(state).encode())
     return found

@@ -78,7 +78,7 @@ class TargetTransform:
         prompt = tokenizer(f" {settings['prompt']}", add_special_tokens=False)["input_ids"]
         if max_length <= len(prompt) + settings["max_new_tokens"]:
             what = f"--max_new_tokens {settings['max_new_tokens']} and a prompt of {len(prompt)} tokens leave"
-            raise ValueError(f"{what} no room for a text in {max_length} tokens: shorten one of them.")
+            raise ValueError(f"{what} nothing of {max_length} tokens for a text: shorten one of them.")
         return cls(tuple(prompt), config.eos_token_ids[0], max_length, settings["max_new_tokens"])
 
     def fit(self, row: Mapping[str, Sequence[int]]) -> tuple[TokenTree, int]:

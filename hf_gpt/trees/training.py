@@ -29,7 +29,7 @@ def tree_model(
     it is saved, loaded, adapted by peft and generates as before.
 
     Args:
-        model (`PreTrainedModel`): a causal language model; peft goes on top of what is returned.
+        model (`PreTrainedModel`): a causal language model; peft adapts what is returned.
         head (`str`): how choices are scored.
             `"multiple-choice"`: by a new linear unit, `model.score`, on the last token of each: multiple choice with
             a head, rewards of pairs. Without `lm_coef` an output matrix of its own is frozen.
@@ -48,7 +48,9 @@ def tree_model(
     if head not in HEADS:
         raise ValueError(f"Unknown head {head!r}; choose one of {', '.join(HEADS)}.")
     if not isinstance(model, PreTrainedModel):
-        raise ValueError(f"A model of transformers is needed, not a {type(model).__name__}; adapters go on top.")
+        raise ValueError(
+            f"A model of transformers is needed, not a {type(model).__name__}; add adapters to what this returns."
+        )
     check_model(model, 1)
     if head == "multiple-choice":
         config = model.config.get_text_config()

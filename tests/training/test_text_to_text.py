@@ -145,7 +145,7 @@ WRONG = [
     ("--task_family classification", "--prompt, --task_family text-to-text and --target_column"),
     ("--premise_column article", "takes --text_column"),
     ("--max_new_tokens 3", r"has 4 tokens, its end among them, where --max_new_tokens keeps 3 of 64"),
-    ("--max_new_tokens 62", "no room for a text in 64 tokens"),
+    ("--max_new_tokens 62", "nothing of 64 tokens for a text"),
     ("--metrics accuracy", "accuracy does not measure texts: give exact_match"),
     ("--problem_type regression", "has the problem_type None alone"),
     ("--adaptation lora", "--adaptation: not with --target_column"),

@@ -158,7 +158,7 @@ def test_what_does_not_fit_says_why():
     model = model_of("llama", GROUPED)
     with pytest.raises(ValueError, match="Unknown head 'dpo'; choose one of multiple-choice"):
         tree_model(model, "dpo")
-    with pytest.raises(ValueError, match="not a PeftModel; adapters go on top"):
+    with pytest.raises(ValueError, match="not a PeftModel; add adapters"):
         tree_model(get_peft_model(model, LoraConfig(target_modules=["q_proj"])), "answers")
     with pytest.raises(ValueError, match="cannot hold token trees: it takes no position_ids"):
         tree_model(model_of("bloom", REFUSED["bloom"][0], "eager"), "answers")
