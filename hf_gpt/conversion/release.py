@@ -121,7 +121,7 @@ def _places(n_layer: int) -> Iterator[tuple[str, str, bool]]:
 def release_parameters(arrays: Mapping[str, np.ndarray], config: GPTConfig, seed: int = 0) -> dict[str, torch.Tensor]:
     """Parameters of `GPTModel` from the arrays of a release; `seed` initializes the special tokens' rows."""
     parameters = {
-        parameter: torch.from_numpy(np.array(arrays[name][0].T if is_matrix else arrays[name], order="C"))
+        parameter: torch.from_numpy(arrays[name][0].T if is_matrix else arrays[name])
         for name, parameter, is_matrix in _places(config.n_layer)
     }
     tokens, positions = parameters["embed_tokens.weight"], parameters["embed_positions.weight"]
@@ -164,7 +164,13 @@ def load_release(
     `read_release`.
     """
     arrays = read_release(directory)
-    config = release_config(arrays, **settings)
+    return release_model(arrays, release_config(arrays, **settings), model_class, seed)
+
+
+def release_model(
+    arrays: Mapping[str, np.ndarray], config: GPTConfig, model_class: type[GPTPreTrainedModel], seed: int = 0
+) -> GPTPreTrainedModel:
+    """See `load_release`, from the arrays; their tokens may include the special ones."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(config)

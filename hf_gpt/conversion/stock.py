@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from transformers import GPT2Config, OpenAIGPTConfig, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_utils import load_state_dict
 
 from ..files import read_tensor_file, reading
 from ..files.weights import BUFFERS
@@ -132,19 +132,17 @@ def own_parameters(tensors: Mapping[str, torch.Tensor], config: GPTConfig) -> di
     return parameters
 
 
-def from_stock(
-    tensors: Mapping[str, torch.Tensor], config: GPTConfig, head: str, seed: int = 0
-) -> dict[str, torch.Tensor]:
+def from_stock(tensors: Mapping[str, torch.Tensor], config: GPTConfig, head: str) -> dict[str, torch.Tensor]:
     """
     `own_parameters` of a stock checkpoint's tensors, for a configuration from `own_config`; weights of another head
-    than `head`, one of `HEADS`, keep their names, and `seed` initializes the special tokens' rows.
+    than `head`, one of `HEADS`, keep their names.
     """
     bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items() if not BUFFERS.search(name)}
     named = {_STOCK_TO_OWN.get(name, name): tensor for name, tensor in bare.items()}
     parameters = {}
     for name, tensor in own_parameters(named, config).items():
         if name in ("embed_tokens.weight", "lm_head.weight"):
-            tensor = with_special_tokens(tensor, config, seed)
+            tensor = with_special_tokens(tensor, config)
         elif name.startswith("h.") and name.endswith(_MATRICES):
             tensor = tensor.t().contiguous()
         elif head == "multiple-choice":
@@ -179,16 +177,16 @@ def to_stock(
 
 def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys=None):
     """As in transformers; a stock checkpoint, recognised by the names of its tensors, becomes one of ours."""
-    names = state_dict
+    stored = state_dict or {}
     if state_dict is None and checkpoint_files:
-        names = [name for file in checkpoint_files for name in _names(Path(file))]
-        # With two numbers a byte: before memory is taken for a gigabyte that the files cannot hold.
-        held = 2 * sum(Path(file).stat().st_size for file in checkpoint_files)
+        with reading(checkpoint_files[0]):
+            for file in checkpoint_files:
+                stored |= load_state_dict(file, map_location="meta")
+            held = sum(tensor.numel() for tensor in stored.values())
         needed = sum(parameter.numel() for parameter in model.base_model.parameters())
-        if needed > held + (1 << 28):
-            found = f"{checkpoint_files[0]} holds at most {held:,} numbers"
-            raise ValueError(f"{found}, and its config.json asks for {needed:,}.")
-    if any(name.removeprefix("transformer.") in _STOCK_TO_OWN for name in names or ()):
+        if needed > held + (1 << 28):  # before memory is taken for a gigabyte that the files do not hold
+            raise ValueError(f"{checkpoint_files[0]} holds {held:,} numbers, and its config.json asks for {needed:,}.")
+    if any(name.removeprefix("transformer.") in _STOCK_TO_OWN for name in stored):
         if state_dict is None:
             files = [read_tensor_file(Path(file)) for file in checkpoint_files]
             state_dict, checkpoint_files = {name: tensor for file in files for name, tensor in file.items()}, None
@@ -197,15 +195,6 @@ def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, exp
         own = from_stock(state_dict, model.config, head)
         state_dict = {prefix + name if is_base(name) else name: tensor for name, tensor in own.items()}
     return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys)
-
-
-def _names(path: Path) -> list[str]:
-    """The names of the tensors in a file, whose numbers are not read."""
-    with reading(path):
-        if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as tensors:
-                return list(tensors.keys())
-        return list(torch.load(path, map_location="meta", weights_only=True))
 
 
 # transformers has no public place for it: its conversion mappings go by the class of the model, and one and the

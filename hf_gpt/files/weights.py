@@ -54,6 +54,7 @@ def load_weights(
     config: PreTrainedConfig,
     *,
     new_head: bool = False,
+    whole: bool = False,
     check_numbers: bool = True,
     **kwargs: Any,
 ) -> PreTrainedModel:
@@ -62,7 +63,8 @@ def load_weights(
     `state_dict`. A `ValueError` if a weight is missing, or has another shape or numbers that are none.
 
     With `new_head` the checkpoint may lack the head of the model, or have one of another shape: it is newly
-    initialized then. Without `check_numbers` the stored numbers are taken as they are.
+    initialized then. The `whole` checkpoint has nothing that the model lacks. Without `check_numbers` the stored
+    numbers are taken as they are.
     """
     if folder is not None and check_numbers:
         check_tensors(read_tensors(Path(folder)), folder)
@@ -79,6 +81,8 @@ def load_weights(
         lost -= head_parameters(model).keys()
     if lost:
         raise ValueError(f"{folder} lacks {_listed(lost)}, or has them in other shapes than its configuration says.")
+    if whole and found["unexpected_keys"]:
+        raise ValueError(f"{folder}: its configuration does not ask for {_listed(found['unexpected_keys'])}.")
     return model
 
 
