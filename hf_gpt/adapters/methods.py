@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from peft.config import PeftConfig
+from peft import LNTuningConfig
 from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer, check_adapters_to_merge
 from peft.utils import PeftType
 from torch import nn
@@ -15,19 +15,14 @@ NO_MERGE = "no weights of the model equal them. Keep the adapter, or take one th
 
 
 @dataclass
-class _ModulesConfig(PeftConfig):
-    """Which of the model's modules a method adapts."""
+class _ModulesConfig(LNTuningConfig):
+    """Which of the model's modules a method adapts, as the simplest of peft's configurations says it."""
 
-    method: ClassVar[str]
-
-    target_modules: list[str] | str | None = None
-    exclude_modules: list[str] | str | None = None
-    modules_to_save: list[str] | None = None
     trainable_token_indices: list[int] | dict[str, list[int]] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.peft_type = PeftType(self.method)
+        self.peft_type = PeftType(type(self).__name__.removesuffix("Config").upper())
         if isinstance(self.target_modules, list):
             self.target_modules = set(self.target_modules)
 
@@ -46,8 +41,6 @@ class HoulsbyConfig(_ModulesConfig):
             attention and feed-forward layer of every block.
         exclude_modules, modules_to_save, trainable_token_indices (*optional*): as in `peft.LoraConfig`.
     """
-
-    method: ClassVar[str] = "HOULSBY"
 
     bottleneck_size: int = 32
     activation: str = "gelu"
@@ -156,8 +149,6 @@ class BitFitConfig(_ModulesConfig):
         target_modules (`list[str]` or `str`, *optional*): `nn.Linear` and `nn.LayerNorm` modules.
         exclude_modules, modules_to_save, trainable_token_indices (*optional*): as in `peft.LoraConfig`.
     """
-
-    method: ClassVar[str] = "BITFIT"
 
 
 class BitFitLayer(_Layer):

@@ -10,7 +10,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -152,10 +151,7 @@ def write_release(directory: str | os.PathLike, arrays: Mapping[str, np.ndarray]
 
 
 def load_release(
-    directory: str | os.PathLike,
-    model_class: type[GPTPreTrainedModel] = GPTForCausalLM,
-    seed: int = 0,
-    **settings: Any,
+    directory: str | os.PathLike, model_class: type[GPTPreTrainedModel] = GPTForCausalLM, seed: int = 0, **settings
 ) -> GPTPreTrainedModel:
     """
     A model from a folder of the OpenAI release, float32, in evaluation mode. As in the release, `seed` initializes
@@ -164,13 +160,7 @@ def load_release(
     `read_release`.
     """
     arrays = read_release(directory)
-    return release_model(arrays, release_config(arrays, **settings), model_class, seed)
-
-
-def release_model(
-    arrays: Mapping[str, np.ndarray], config: GPTConfig, model_class: type[GPTPreTrainedModel], seed: int = 0
-) -> GPTPreTrainedModel:
-    """See `load_release`, from the arrays; their tokens may include the special ones."""
+    config = release_config(arrays, **settings)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = model_class(config)

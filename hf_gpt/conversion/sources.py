@@ -19,7 +19,7 @@ from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import HEADS, GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-from .release import block_names, load_release, release_config, release_model
+from .release import block_names, load_release, release_config, release_parameters
 from .stock import STOCK_CONFIGS, initial_special_rows
 from .tokenizers import SPECIAL_TOKENS, find_tokenizer, vocabulary_of
 
@@ -72,12 +72,6 @@ class SourceOptions:
     seed: int = flag(0, "Of the special tokens' rows and of a new head.")
 
 
-def locate(source: str) -> Path:
-    """The path of a source; a Hub id that is no path is downloaded and checked. A `ValueError` if it is neither."""
-    path = Path(source)
-    return path if path.exists() else local_folder(source)
-
-
 def recognise(path: Path) -> str:
     """What a file or folder holds: a key of `KINDS`, or a `ValueError` that says what was found."""
     if path.is_file():
@@ -118,7 +112,7 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
     fit it, a `FileNotFoundError` if a file is missing.
     """
     options = options or SourceOptions()
-    path = locate(source)
+    path = Path(source) if Path(source).is_file() else local_folder(source)
     kind = recognise(path)
     for name in ("n_head", "n_positions"):
         if getattr(options, name) is not None and kind not in ("tf-release", "best-params"):
@@ -149,7 +143,7 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
     else:
         _set_head(checkpoint, options.head or checkpoint.head, options.seed)
     if not options.no_tokenizer:
-        folder = locate(options.tokenizer_source) if options.tokenizer_source else folder
+        folder = local_folder(options.tokenizer_source) if options.tokenizer_source else folder
         checkpoint.tokenizer = find_tokenizer(folder, model.config)
         if kind not in ("hf_gpt", "adapter") or options.head is not None:
             checkpoint.tokenizer.task_template = checkpoint.head in TASK_HEADS[:3]
@@ -203,7 +197,7 @@ def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     elif options.no_tokenizer:
         raise ValueError("say how many positions there are (--n_positions), or leave out --no_tokenizer")
     else:
-        folder = locate(options.tokenizer_source) if options.tokenizer_source else file.parent
+        folder = local_folder(options.tokenizer_source) if options.tokenizer_source else file.parent
         vocabulary = len(vocabulary_of(find_tokenizer(folder))[0])
     if not 1 <= vocabulary < len(embedding) - 3:
         raise ValueError(
@@ -219,8 +213,10 @@ def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     if head_arrays:
         weight, bias = map(torch.from_numpy, head_arrays)
         head = "multiple-choice" if len(bias) == 1 else "sequence-classification"
-        config.num_labels = len(bias) if len(bias) > 1 else config.num_labels
-    model = release_model(named, config, HEADS[head])
+        config.num_labels = max(len(bias), 2)
+    parameters = release_parameters(named, config)
+    model = HEADS[head](config).to(parameters["embed_tokens.weight"].dtype).eval()
+    model.base_model.load_state_dict(parameters)
     if head_arrays:
         model.score.load_state_dict({"weight": weight.T, "bias": bias})
     check_tensors(model.state_dict(), file)

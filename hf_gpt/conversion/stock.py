@@ -37,6 +37,7 @@ STOCK_CLASSES: dict[str, tuple[str, str]] = {
     "multiple-choice": ("OpenAIGPTDoubleHeadsModel", "GPT2DoubleHeadsModel"),
     "sequence-classification": ("OpenAIGPTForSequenceClassification", "GPT2ForSequenceClassification"),
 }
+_OWN_CLASSES = {name: HEADS[head].__name__ for head, names in STOCK_CLASSES.items() for name in names}
 # Fields of the same name and meaning, and fields that stock classes do not know, but keep.
 SHARED_FIELDS = (
     *("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "embd_pdrop", "attn_pdrop", "resid_pdrop"),
@@ -82,7 +83,7 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
         "norm_first": model_type == "gpt2",
         "final_norm": model_type == "gpt2",
         "n_inner": theirs.get("n_inner"),
-        "architectures": [own_class(name) for name in theirs["architectures"] or ()] or None,
+        "architectures": [_OWN_CLASSES.get(name, name) for name in theirs["architectures"] or ()] or None,
     }
     return ours if "start_token_id" in config else ours | with_special_rows(theirs["vocab_size"])
 
@@ -92,11 +93,6 @@ def with_special_rows(first: int) -> dict[str, Any]:
     names = ("start_token_id", "delimiter_token_id", "classify_token_id", "pad_token_id")
     ids = dict(zip(names, range(first, first + 4), strict=True))
     return ids | {"vocab_size": first + 4, "bos_token_id": first, "untrained_token_ids": [first, first + 1, first + 2]}
-
-
-def own_class(name: str) -> str:
-    """The class of ours for a stock class; other names as they are."""
-    return next((HEADS[head].__name__ for head, names in STOCK_CLASSES.items() if name in names), name)
 
 
 def initial_special_rows(config: PreTrainedConfig, seed: int = 0) -> torch.Tensor:
