@@ -13,7 +13,7 @@ import torch
 from joblib.numpy_pickle import NumpyArrayWrapper, NumpyUnpickler
 
 from ..files import flag, listing, read_json, read_tensors, reading
-from ..files.weights import check_tensors, generation_settings, head_parameters, load_weights
+from ..files.weights import BUFFERS, check_tensors, generation_settings, head_parameters, load_weights
 from ..hub.checks import check_config, stock_type
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig, default_generation_config
@@ -234,9 +234,12 @@ def _read_folder(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
         others = {field: settings.get(field, value) for field, value in _SUMMARY.items()}
         if kind and head == "multiple-choice" and others != _SUMMARY:
             raise ValueError(f"its head has {others}, and hf_gpt's {_SUMMARY}: --head causal-lm leaves the head out")
-    # Of several types the one that holds the numbers of all as they are.
-    dtype = reduce(torch.promote_types, (t.dtype for t in read_tensors(path).values() if t.is_floating_point()))
-    model = load_weights(HEADS[head or "none"], path, config, whole=head is not None, dtype=dtype)
+    weights = {name: weight for name, weight in read_tensors(path).items() if not BUFFERS.search(name)}
+    types = {name: weight.dtype for name, weight in weights.items() if weight.is_floating_point()}
+    widest = reduce(torch.promote_types, types.values())
+    model = load_weights(HEADS[head or "none"], path, config, whole=head is not None, dtype=widest)
+    for name, parameter in model.named_parameters():
+        parameter.data = parameter.to(types.get(name, widest))
     fresh = default_generation_config(config)
     generation = None if kind == "openai-gpt" else generation_settings(path)
     if generation is not None and kind == "gpt2":

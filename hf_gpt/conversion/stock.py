@@ -26,6 +26,8 @@ _NAMES = {
     "gpt2": {"wte.weight": "embed_tokens.weight", "wpe.weight": "embed_positions.weight"},
 }
 _STOCK_TO_OWN = _NAMES["openai-gpt"] | _NAMES["gpt2"]
+# How parameters of the transformer, and of no head, begin in `own_parameters`.
+_BASE = ("embed_tokens.", "embed_positions.", "h.", "ln_f.")
 # Stored input by output, the other way round than in `nn.Linear`.
 _MATRICES = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 # The multiple-choice head of `*DoubleHeadsModel`.
@@ -112,11 +114,6 @@ def with_special_tokens(rows: torch.Tensor, config: PreTrainedConfig, seed: int 
     return torch.cat([rows, initial_special_rows(config, seed).to(rows)])
 
 
-def is_base(name: str) -> bool:
-    """Whether a parameter, named as in `own_parameters`, is the transformer's and no head's."""
-    return name.startswith(("embed_tokens.", "embed_positions.", "h.", "ln_f."))
-
-
 def own_parameters(tensors: Mapping[str, torch.Tensor], config: GPTConfig) -> dict[str, torch.Tensor]:
     """Parameters without `transformer.` and a tied output matrix; a `ValueError` if that is no token embedding."""
     parameters = {name.removeprefix("transformer."): tensor.detach() for name, tensor in tensors.items()}
@@ -162,7 +159,7 @@ def to_stock(
         stock_name = theirs.get(name, name)
         if head == "multiple-choice":
             stock_name = stock_name.replace("score", _CHOICE_HEAD)
-        if is_base(name) and head != "none" and stock_name != "lm_head.weight":
+        if name.startswith(_BASE) and head != "none" and stock_name != "lm_head.weight":
             stock_name = f"transformer.{stock_name}"
         is_matrix = name.startswith("h.") and name.endswith(_MATRICES)
         tensors[stock_name] = (tensor.t() if is_matrix else tensor).contiguous()
@@ -178,10 +175,11 @@ def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, exp
         with reading(checkpoint_files[0]):
             for file in checkpoint_files:
                 stored |= load_state_dict(file, map_location="meta")
-            held = sum(tensor.numel() for tensor in stored.values())
+            held = 2 * sum(tensor.nbytes for tensor in stored.values())  # with two numbers a byte
         needed = sum(parameter.numel() for parameter in model.base_model.parameters())
         if needed > held + (1 << 28):  # before memory is taken for a gigabyte that the files do not hold
-            raise ValueError(f"{checkpoint_files[0]} holds {held:,} numbers, and its config.json asks for {needed:,}.")
+            found = f"{checkpoint_files[0]} holds at most {held:,} numbers"
+            raise ValueError(f"{found}, and its config.json asks for {needed:,}.")
     if any(name.removeprefix("transformer.") in _STOCK_TO_OWN for name in stored):
         if state_dict is None:
             files = [read_tensor_file(Path(file)) for file in checkpoint_files]
@@ -189,7 +187,7 @@ def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, exp
         head = next((head for head, model_class in HEADS.items() if isinstance(model, model_class)), "none")
         prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
         own = from_stock(state_dict, model.config, head)
-        state_dict = {prefix + name if is_base(name) else name: tensor for name, tensor in own.items()}
+        state_dict = {prefix + name if name.startswith(_BASE) else name: tensor for name, tensor in own.items()}
     return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys)
 
 
