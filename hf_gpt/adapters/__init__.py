@@ -89,7 +89,7 @@ def adapter_config(
         raise ValueError(f"size {size}: {', '.join(_SIZED)} have a size, of at least 1; {method} was asked for.")
     norms = ["ln_1", "ln_2", "ln_f"] if model_config.final_norm else ["ln_1", "ln_2"]
     head = [HEAD] if task_type is None else []
-    # Which pretraining has not seen.
+    # Of the special tokens, which pretraining has not seen.
     rows = {"trainable_token_indices": sorted(set(model_config.task_token_ids)) or None}
     # peft adds the head. The model of its task type SEQ_CLS takes the inputs of any task head.
     virtual = {"task_type": task_type or "SEQ_CLS", "modules_to_save": None, "num_virtual_tokens": size or 20}
@@ -102,8 +102,8 @@ def adapter_config(
         # Lester et al. (2021), section 3.2: prompts that start as words of the vocabulary learn better.
         "prompt": {**virtual, "prompt_tuning_init": "SAMPLE_VOCAB"},
         # The paper trains the layer norms, too (section 2.1).
-        "houlsby": {"bottleneck_size": size or 32, "target_modules": ["attn", "mlp"]}
-        | {"modules_to_save": [*head, *norms], **rows},
+        "houlsby": {"target_modules": ["attn", "mlp"], "modules_to_save": [*head, *norms], **rows}
+        | {"bottleneck_size": size or 32},
         "bitfit": {"target_modules": [*LINEAR_MODULES, *norms], **rows},
         "ln": {"target_modules": norms},
     }[method]
@@ -201,8 +201,7 @@ def check_adapter(folder: str | os.PathLike) -> tuple[GPTConfig, PeftConfig]:
         with torch.device("meta"):
             model = get_peft_model(_MODEL_CLASSES[config.architectures[0]](config), deepcopy(adapter))
         expected = get_peft_model_state_dict(model, save_embedding_layers=False)
-        shapes = ({name: tensor.shape for name, tensor in group.items()} for group in (expected, tensors))
-        if problems := mismatches(*shapes):
+        if problems := mismatches(expected, tensors):
             raise ValueError(f"it {', and '.join(problems)}: its weights do not fit what {constants.CONFIG_NAME} says")
     return config, adapter
 

@@ -1,8 +1,7 @@
 """
-OpenAI's TensorFlow release, read into hf_gpt models and written.
-
-It is a folder with `params_shapes.json` and ten flat float32 pieces `params_0.npy` to `params_9.npy`
-(openai/finetune-transformer-lm): positions, token embedding, then twelve arrays per block.
+OpenAI's TensorFlow release (openai/finetune-transformer-lm), read into hf_gpt models and written: a folder with
+`params_shapes.json` and ten flat float32 pieces `params_0.npy` to `params_9.npy` of positions, token embedding, then
+twelve arrays per block.
 """
 
 import json

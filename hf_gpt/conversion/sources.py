@@ -1,7 +1,4 @@
-"""
-Reading every kind of checkpoint that `scripts/convert.py` recognises into one form: our names, our orientation, the
-numbers as they are stored. No pickle is loaded; every name, shape and number is checked.
-"""
+"""Every kind of checkpoint as a model of ours, with the numbers that are stored; all is checked, no pickle is run."""
 
 from dataclasses import dataclass, field
 from functools import reduce

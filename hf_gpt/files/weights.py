@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +86,13 @@ def load_weights(
     return model
 
 
-def mismatches(wanted: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]) -> list[str]:
-    """How the parameters of a checkpoint are not those that its configuration asks for, given by name and shape."""
-    both = [name for name in wanted.keys() & found.keys() if list(wanted[name]) != list(found[name])]
+def mismatches(wanted: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]) -> list[str]:
+    """How the names and shapes in a checkpoint are not those that its configuration asks for."""
+    both = [(name, list(tensor.shape), list(wanted[name].shape)) for name, tensor in found.items() if name in wanted]
     problems = {
         "lacks": wanted.keys() - found.keys(),
         "holds what its configuration does not ask for:": found.keys() - wanted.keys(),
-        "holds arrays of a wrong shape:": [f"{name} {list(found[name])}, not {list(wanted[name])}" for name in both],
+        "holds arrays of a wrong shape:": [f"{name} {shape}, not {due}" for name, shape, due in both if shape != due],
     }
     return [f"{what} {_listed(names)}" for what, names in problems.items() if names]
 
