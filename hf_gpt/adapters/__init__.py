@@ -43,13 +43,7 @@ METHODS = {
     "bitfit": "BITFIT",
     "ln": "LN_TUNING",
 }
-# The methods that have a size: its name in peft's settings, and what it is by default.
-_SIZED = {
-    "lora": ("r", 8),
-    "prefix": ("num_virtual_tokens", 20),
-    "prompt": ("num_virtual_tokens", 20),
-    "houlsby": ("bottleneck_size", 32),
-}
+_SIZED = ("lora", "prefix", "prompt", "houlsby")
 # What an adapter may say in words of its own.
 _FREE_TEXTS = (
     *("auto_mapping", "base_model_name_or_path", "peft_version", "revision"),
@@ -61,11 +55,7 @@ LARGEST = 1 << 20
 
 
 def adapter_config(
-    method: str,
-    model_config: GPTConfig,
-    size: int | None = None,
-    task_type: str | None = None,
-    **options: Any,
+    method: str, model_config: GPTConfig, size: int | None = None, task_type: str | None = None, **options: Any
 ) -> PeftConfig:
     """
     Settings of an adapter for a GPT model, for `peft.get_peft_model`; lora, houlsby and bitfit train the rows of the
@@ -99,30 +89,26 @@ def adapter_config(
         raise ValueError(f"size {size}: {', '.join(_SIZED)} have a size, of at least 1; {method} was asked for.")
     norms = ["ln_1", "ln_2", "ln_f"] if model_config.final_norm else ["ln_1", "ln_2"]
     head = [HEAD] if task_type is None else []
+    # Of the special tokens, which pretraining has not seen.
+    rows = {"trainable_token_indices": sorted(set(model_config.task_token_ids)) or None}
+    # peft adds the head. The model of its task type SEQ_CLS takes the inputs of any task head.
+    virtual = {"task_type": task_type or "SEQ_CLS", "modules_to_save": None, "num_virtual_tokens": size or 20}
     settings = {"task_type": task_type, "modules_to_save": head or None}
     settings |= {
-        "lora": {"target_modules": [*LINEAR_MODULES]},
+        "lora": {"target_modules": [*LINEAR_MODULES], "r": size or 8, "lora_alpha": 2 * (size or 8), **rows},
         # One vector scales the fused query, key and value: the paper's has no part for the query.
         "ia3": {"target_modules": ["c_attn", "mlp.c_proj"], "feedforward_modules": ["mlp.c_proj"]},
-        # peft adds the head. The model of its task type SEQ_CLS takes the inputs of any task head.
-        "prefix": {"task_type": task_type or "SEQ_CLS", "modules_to_save": None},
+        "prefix": virtual,
         # Lester et al. (2021), section 3.2: prompts that start as words of the vocabulary learn better.
-        "prompt": {"task_type": task_type or "SEQ_CLS", "modules_to_save": None, "prompt_tuning_init": "SAMPLE_VOCAB"},
+        "prompt": {**virtual, "prompt_tuning_init": "SAMPLE_VOCAB"},
         # The paper trains the layer norms, too (section 2.1).
-        "houlsby": {"target_modules": ["attn", "mlp"], "modules_to_save": [*head, *norms]},
-        "bitfit": {"target_modules": [*LINEAR_MODULES, *norms]},
+        "houlsby": {"target_modules": ["attn", "mlp"], "modules_to_save": [*head, *norms], **rows}
+        | {"bottleneck_size": size or 32},
+        "bitfit": {"target_modules": [*LINEAR_MODULES, *norms], **rows},
         "ln": {"target_modules": norms},
     }[method]
-    if method in _SIZED:
-        name, default = _SIZED[method]
-        settings[name] = size or default
-    if method == "lora":
-        settings["lora_alpha"] = 2 * settings["r"]
     if (count := settings.get("num_virtual_tokens", 0)) >= model_config.n_positions:
         raise ValueError(f"{count} virtual tokens leave no place in a context of {model_config.n_positions}.")
-    if method in ("lora", "houlsby", "bitfit"):
-        # Which pretraining has not seen.
-        settings["trainable_token_indices"] = sorted(set(model_config.task_token_ids)) or None
     return PEFT_TYPE_TO_CONFIG_MAPPING[METHODS[method]](**settings | options)
 
 
@@ -215,8 +201,7 @@ def check_adapter(folder: str | os.PathLike) -> tuple[GPTConfig, PeftConfig]:
         with torch.device("meta"):
             model = get_peft_model(_MODEL_CLASSES[config.architectures[0]](config), deepcopy(adapter))
         expected = get_peft_model_state_dict(model, save_embedding_layers=False)
-        shapes = ({name: tensor.shape for name, tensor in group.items()} for group in (expected, tensors))
-        if problems := mismatches(*shapes):
+        if problems := mismatches(expected, tensors):
             raise ValueError(f"it {', and '.join(problems)}: its weights do not fit what {constants.CONFIG_NAME} says")
     return config, adapter
 

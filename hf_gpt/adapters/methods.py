@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from peft.config import PeftConfig
+from peft import LNTuningConfig
 from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer, check_adapters_to_merge
 from peft.utils import PeftType
 from torch import nn
@@ -15,19 +15,14 @@ NO_MERGE = "no weights of the model equal them. Keep the adapter, or take one th
 
 
 @dataclass
-class _ModulesConfig(PeftConfig):
-    """Which of the model's modules a method adapts."""
+class _ModulesConfig(LNTuningConfig):
+    """Which of the model's modules a method adapts, as the simplest of peft's configurations says it."""
 
-    method: ClassVar[str]
-
-    target_modules: list[str] | str | None = None
-    exclude_modules: list[str] | str | None = None
-    modules_to_save: list[str] | None = None
     trainable_token_indices: list[int] | dict[str, list[int]] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.peft_type = PeftType(self.method)
+        self.peft_type = PeftType(type(self).__name__.removesuffix("Config").upper())
         if isinstance(self.target_modules, list):
             self.target_modules = set(self.target_modules)
 
@@ -47,26 +42,16 @@ class HoulsbyConfig(_ModulesConfig):
         exclude_modules, modules_to_save, trainable_token_indices (*optional*): as in `peft.LoraConfig`.
     """
 
-    method: ClassVar[str] = "HOULSBY"
-
     bottleneck_size: int = 32
     activation: str = "gelu"
     init_std: float = 0.01
 
 
 class _Layer(nn.Module, BaseTunerLayer):
-    """What peft asks of a module that adapters wrap."""
-
-    def __init__(self, base_layer: nn.Module, adapter_name: str):
+    def __init__(self, base_layer: nn.Module):
         super().__init__()
         self.base_layer = base_layer
         self.merged_adapters = []
-        self._active_adapter = adapter_name
-
-    def _added(self, adapter_name: str, config: _ModulesConfig) -> None:
-        """Parameters of an adapter have been added."""
-        self._move_adapter_to_device_of_base_layer(adapter_name)
-        self.set_adapter(self.active_adapters, inference_mode=config.inference_mode)
 
 
 class HoulsbyLayer(_Layer):
@@ -75,13 +60,12 @@ class HoulsbyLayer(_Layer):
     adapter_layer_names = ("houlsby_down", "houlsby_up")
     other_param_names = ("activations",)
 
-    def __init__(self, base_layer: nn.Module, adapter_name: str, config: HoulsbyConfig, width: int):
-        super().__init__(base_layer, adapter_name)
+    def __init__(self, base_layer: nn.Module, width: int):
+        super().__init__(base_layer)
         self.width = width
         self.houlsby_down = nn.ModuleDict()
         self.houlsby_up = nn.ModuleDict()
         self.activations: dict[str, str] = {}
-        self.update_layer(adapter_name, config)
 
     def update_layer(self, adapter_name: str, config: HoulsbyConfig) -> None:
         """Add an adapter."""
@@ -94,7 +78,6 @@ class HoulsbyLayer(_Layer):
         self.houlsby_down[adapter_name] = down
         self.houlsby_up[adapter_name] = up
         self.activations[adapter_name] = config.activation
-        self._added(adapter_name, config)
 
     def _get_base_layer_device_and_dtype(self, base_layer: nn.Module) -> tuple[torch.device, torch.dtype]:
         # peft asks for a `weight`, which attention and feed-forward layers as a whole do not have.
@@ -120,13 +103,10 @@ class _Tuner(BaseTuner):
         setattr(parent, child_name, new_module)
 
     def _create_and_replace(self, peft_config, adapter_name, target, target_name, parent, current_key, **kwargs):
-        if isinstance(target, self.tuner_layer_cls):
-            target.update_layer(adapter_name, peft_config)
-            return
-        layer = self._adapted(target, adapter_name, peft_config, current_key)
-        if adapter_name not in self.active_adapters:
-            layer.requires_grad_(False)
-        self._replace_module(parent, target_name, layer, target)
+        layer = target if isinstance(target, self.tuner_layer_cls) else self._wrapped(target, current_key)
+        layer.update_layer(adapter_name, peft_config)
+        layer._move_adapter_to_device_of_base_layer(adapter_name)
+        setattr(parent, target_name, layer)
 
 
 class HoulsbyModel(_Tuner):
@@ -139,8 +119,8 @@ class HoulsbyModel(_Tuner):
     tuner_layer_cls = HoulsbyLayer
     target_module_mapping = {"hf_gpt": ["attn", "mlp"]}
 
-    def _adapted(self, target: nn.Module, adapter_name: str, config: HoulsbyConfig, name: str) -> HoulsbyLayer:
-        return HoulsbyLayer(target, adapter_name, config, self.model.config.hidden_size)
+    def _wrapped(self, target: nn.Module, name: str) -> HoulsbyLayer:
+        return HoulsbyLayer(target, self.model.config.hidden_size)
 
     def _check_merge_allowed(self) -> None:
         # Here, and not only in the layer, so that nothing is half merged.
@@ -157,8 +137,6 @@ class BitFitConfig(_ModulesConfig):
         exclude_modules, modules_to_save, trainable_token_indices (*optional*): as in `peft.LoraConfig`.
     """
 
-    method: ClassVar[str] = "BITFIT"
-
 
 class BitFitLayer(_Layer):
     """
@@ -168,17 +146,15 @@ class BitFitLayer(_Layer):
 
     adapter_layer_names = ("bitfit_bias",)
 
-    def __init__(self, base_layer: nn.Module, adapter_name: str, config: BitFitConfig):
-        super().__init__(base_layer, adapter_name)
+    def __init__(self, base_layer: nn.Module):
+        super().__init__(base_layer)
         self.bitfit_bias = nn.ParameterDict()
         self.unmerged_bias: torch.Tensor | None = None
-        self.update_layer(adapter_name, config)
 
     def update_layer(self, adapter_name: str, config: BitFitConfig) -> None:
         """Add an adapter, which starts from the base layer's bias."""
         bias = self.base_layer.bias.detach() if self.unmerged_bias is None else self.unmerged_bias
         self.bitfit_bias[adapter_name] = nn.Parameter(bias.clone())
-        self._added(adapter_name, config)
 
     def _only(self, names: Iterable[str]) -> str | None:
         """The one of some adapters that this layer has."""
@@ -226,7 +202,7 @@ class BitFitModel(_Tuner):
     tuner_layer_cls = BitFitLayer
     target_module_mapping = {"hf_gpt": ["c_attn", "c_proj", "c_fc", "ln_1", "ln_2", "ln_f"]}
 
-    def _adapted(self, target: nn.Module, adapter_name: str, config: BitFitConfig, name: str) -> BitFitLayer:
+    def _wrapped(self, target: nn.Module, name: str) -> BitFitLayer:
         if not isinstance(target, nn.Linear | nn.LayerNorm) or target.bias is None:
             raise TypeError(f"{name} is no linear layer or layer norm with a bias: leave it out.")
-        return BitFitLayer(target, adapter_name, config)
+        return BitFitLayer(target)

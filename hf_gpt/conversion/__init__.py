@@ -1,5 +1,1 @@
-"""
-OpenAI's release, stock `openai-gpt` and `gpt2`, and adapters to hf_gpt, and back.
-
-`sources` reads and checks a checkpoint, `targets` writes one; `release` is OpenAI's own format.
-"""
+"""OpenAI's release, stock `openai-gpt` and `gpt2`, and adapters to hf_gpt (`sources`), and back (`targets`)."""

@@ -1,10 +1,9 @@
 """A language model as CTranslate2 serves it (https://opennmt.net/CTranslate2), on CPUs and GPUs, in fewer bits too."""
 
+from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from torch import nn
+import torch
 
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
@@ -24,9 +23,11 @@ def write_ctranslate2(
     `ValueError` where ctranslate2 is not installed, or a token stands twice in the vocabulary.
     """
     try:
+        from ctranslate2.converters.transformers import GPT2Loader
         from ctranslate2.specs import TransformerDecoderModelSpec, common_spec
     except ImportError as error:
         raise ValueError('CTranslate2 is not installed: pip install -e ".[ctranslate2]".') from error
+    model, loader = deepcopy(model).float(), GPT2Loader()  # quantization changes the weights in place
     config = model.config
     names = {"gelu": "GELUTanh", "relu": "RELU", "swish": "SWISH"}
     spec = TransformerDecoderModelSpec.from_config(
@@ -38,21 +39,21 @@ def write_ctranslate2(
     )
     decoder, transformer = spec.decoder, model.transformer
     decoder.scale_embeddings = False
-    decoder.embeddings.weight = _array(transformer.embed_tokens.weight)
-    decoder.position_encodings.encodings = _array(transformer.embed_positions.weight)
-    decoder.projection.weight = _array(model.lm_head.weight)
-    decoder.projection.bias = np.zeros(config.vocab_size, dtype=np.float32)
+    loader.set_embeddings(decoder.embeddings, transformer.embed_tokens)
+    loader.set_position_encodings(decoder.position_encodings, transformer.embed_positions)
+    loader.set_linear(decoder.projection, model.lm_head)
+    decoder.projection.bias = torch.zeros(config.vocab_size)
     decoder.projection.bias[model.excluded_token_ids] = _NO_PROBABILITY
     if config.final_norm:
-        _set_norm(decoder.layer_norm, transformer.ln_f)
+        loader.set_layer_norm(decoder.layer_norm, transformer.ln_f)
     for layer, block in zip(decoder.layer, transformer.h, strict=True):
-        _set_linear(layer.self_attention.linear[0], block.attn.c_attn)
-        _set_linear(layer.self_attention.linear[1], block.attn.c_proj)
-        _set_linear(layer.ffn.linear_0, block.mlp.c_fc)
-        _set_linear(layer.ffn.linear_1, block.mlp.c_proj)
+        loader.set_linear(layer.self_attention.linear[0], block.attn.c_attn)
+        loader.set_linear(layer.self_attention.linear[1], block.attn.c_proj)
+        loader.set_linear(layer.ffn.linear_0, block.mlp.c_fc)
+        loader.set_linear(layer.ffn.linear_1, block.mlp.c_proj)
         # In front of attention and feed-forward with `norm_first`, else behind them: CTranslate2 does the same.
-        _set_norm(layer.self_attention.layer_norm, block.ln_1)
-        _set_norm(layer.ffn.layer_norm, block.ln_2)
+        loader.set_layer_norm(layer.self_attention.layer_norm, block.ln_1)
+        loader.set_layer_norm(layer.ffn.layer_norm, block.ln_2)
     tokens = [f"<{index}>" for index in range(config.vocab_size)]
     if tokenizer is not None:
         tokens[: len(tokenizer)] = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
@@ -66,15 +67,3 @@ def write_ctranslate2(
     spec.validate()
     spec.optimize(quantization)
     spec.save(str(folder))
-
-
-def _array(weight: nn.Parameter) -> np.ndarray:
-    return weight.detach().float().numpy()
-
-
-def _set_linear(spec: Any, layer: nn.Linear) -> None:
-    spec.weight, spec.bias = _array(layer.weight), _array(layer.bias)
-
-
-def _set_norm(spec: Any, layer: nn.LayerNorm) -> None:
-    spec.gamma, spec.beta = _array(layer.weight), _array(layer.bias)

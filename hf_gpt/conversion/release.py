@@ -1,8 +1,7 @@
 """
-OpenAI's TensorFlow release, read into hf_gpt models and written.
-
-It is a folder with `params_shapes.json` and ten flat float32 pieces `params_0.npy` to `params_9.npy`
-(openai/finetune-transformer-lm): positions, token embedding, then twelve arrays per block.
+OpenAI's TensorFlow release (openai/finetune-transformer-lm), read into hf_gpt models and written: a folder with
+`params_shapes.json` and ten flat float32 pieces `params_0.npy` to `params_9.npy` of positions, token embedding, then
+twelve arrays per block.
 """
 
 import json
@@ -10,7 +9,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -121,7 +119,7 @@ def _places(n_layer: int) -> Iterator[tuple[str, str, bool]]:
 def release_parameters(arrays: Mapping[str, np.ndarray], config: GPTConfig, seed: int = 0) -> dict[str, torch.Tensor]:
     """Parameters of `GPTModel` from the arrays of a release; `seed` initializes the special tokens' rows."""
     parameters = {
-        parameter: torch.from_numpy(np.array(arrays[name][0].T if is_matrix else arrays[name], order="C"))
+        parameter: torch.from_numpy(arrays[name][0].T if is_matrix else arrays[name])
         for name, parameter, is_matrix in _places(config.n_layer)
     }
     tokens, positions = parameters["embed_tokens.weight"], parameters["embed_positions.weight"]
@@ -152,10 +150,7 @@ def write_release(directory: str | os.PathLike, arrays: Mapping[str, np.ndarray]
 
 
 def load_release(
-    directory: str | os.PathLike,
-    model_class: type[GPTPreTrainedModel] = GPTForCausalLM,
-    seed: int = 0,
-    **settings: Any,
+    directory: str | os.PathLike, model_class: type[GPTPreTrainedModel] = GPTForCausalLM, seed: int = 0, **settings
 ) -> GPTPreTrainedModel:
     """
     A model from a folder of the OpenAI release, float32, in evaluation mode. As in the release, `seed` initializes

@@ -1,24 +1,23 @@
-"""
-Reading every kind of checkpoint that `scripts/convert.py` recognises into one form: our names, our orientation, the
-numbers as they are stored. No pickle is loaded; every name, shape and number is checked.
-"""
+"""Every kind of checkpoint as a model of ours, with the numbers that are stored; all is checked, no pickle is run."""
 
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from joblib.numpy_pickle import NumpyArrayWrapper, NumpyUnpickler
 
 from ..files import flag, listing, read_json, read_tensors, reading
-from ..files.weights import check_tensors, generation_settings, head_parameters, mismatches
+from ..files.weights import BUFFERS, check_tensors, generation_settings, head_parameters, load_weights
 from ..hub.checks import check_config, stock_type
 from ..hub.downloads import local_folder
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import HEADS, GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-from .joblib_arrays import read_arrays
 from .release import block_names, load_release, release_config, release_parameters
-from .stock import STOCK_CONFIGS, from_stock, initial_special_rows, is_base, own_class, own_parameters
+from .stock import STOCK_CONFIGS, initial_special_rows
 from .tokenizers import SPECIAL_TOKENS, find_tokenizer, vocabulary_of
 
 KINDS = {
@@ -70,12 +69,6 @@ class SourceOptions:
     seed: int = flag(0, "Of the special tokens' rows and of a new head.")
 
 
-def locate(source: str) -> Path:
-    """The path of a source; a Hub id that is no path is downloaded and checked. A `ValueError` if it is neither."""
-    path = Path(source)
-    return path if path.exists() else local_folder(source)
-
-
 def recognise(path: Path) -> str:
     """What a file or folder holds: a key of `KINDS`, or a `ValueError` that says what was found."""
     if path.is_file():
@@ -116,7 +109,7 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
     fit it, a `FileNotFoundError` if a file is missing.
     """
     options = options or SourceOptions()
-    path = locate(source)
+    path = Path(source) if Path(source).is_file() else local_folder(source)
     kind = recognise(path)
     for name in ("n_head", "n_positions"):
         if getattr(options, name) is not None and kind not in ("tf-release", "best-params"):
@@ -136,14 +129,18 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
             model = (_read_best_params if kind == "best-params" else _read_folder)(path, options)
     checkpoint = Checkpoint(kind, model, notes=notes)
     if lacks_special_tokens(kind, path):
+        _draw_special_rows(model, options.seed)
         notes.append(f"Newly initialized: {NEW_ROWS}, which its files lack; they get no probability yet.")
     if options.head == LANGUAGE_MODEL:
         _set_head(checkpoint, "causal-lm" if model.config.is_causal else "masked-lm", options.seed)
-        _forget_special_rows(checkpoint, options.seed)
+        forget_task(model.config)
+        if drawn := _draw_special_rows(checkpoint.model, options.seed):
+            rows = f"what fine-tuning made of the rows of {', '.join(drawn)}"
+            notes.append(f"Left out: {rows}, which are newly initialized and have no probability.")
     else:
         _set_head(checkpoint, options.head or checkpoint.head, options.seed)
     if not options.no_tokenizer:
-        folder = locate(options.tokenizer_source) if options.tokenizer_source else folder
+        folder = local_folder(options.tokenizer_source) if options.tokenizer_source else folder
         checkpoint.tokenizer = find_tokenizer(folder, model.config)
         if kind not in ("hf_gpt", "adapter") or options.head is not None:
             checkpoint.tokenizer.task_template = checkpoint.head in TASK_HEADS[:3]
@@ -151,24 +148,36 @@ def read_checkpoint(source: str, options: SourceOptions | None = None) -> Checkp
     return checkpoint
 
 
-def _build(path: Path, head: str, config: GPTConfig, parameters: dict[str, torch.Tensor]) -> GPTPreTrainedModel:
-    """A model with a head whose parameters, named as in `own_parameters`, are these very tensors, all of them."""
-    with reading(path / "config.json"), torch.device("meta"):
-        model = HEADS[head](config)
-    expected = {name.removeprefix("transformer."): value.shape for name, value in model.named_parameters()}
-    if config.tie_word_embeddings:
-        expected.pop("lm_head.weight", None)
-    if problems := mismatches(expected, {name: tensor.shape for name, tensor in parameters.items()}):
-        raise ValueError(f"{path} {', and '.join(problems)}.")
-    check_tensors(parameters, path)
-    prefix = "" if head == "none" else "transformer."
-    state = {(prefix if is_base(name) else "") + name: value for name, value in parameters.items()}
-    if "lm_head.weight" in model.state_dict():
-        state.setdefault("lm_head.weight", state["transformer.embed_tokens.weight"])
-    model.load_state_dict(state, strict=True, assign=True)
-    model.tie_weights()
-    model.generation_config = default_generation_config(config)
-    return model.eval()
+class _Numbers(NumpyArrayWrapper):
+    """What joblib says of an array before its bytes; those of objects, which would be unpickled, are refused."""
+
+    def read(self, *args: Any) -> np.ndarray:
+        if self.dtype.kind not in "fiu":
+            raise ValueError(f"it holds values of the type {self.dtype}, which are no numbers")
+        return super().read(*args)
+
+
+class _ArraysOnly(NumpyUnpickler):
+    """joblib's own unpickler, for which there are no names but those that arrays need."""
+
+    def find_class(self, module: str, name: str) -> type:
+        if name == "NumpyArrayWrapper":
+            return _Numbers
+        if module != "numpy" or name not in ("ndarray", "dtype"):
+            raise ValueError(f"it names {module}.{name}, and only arrays of numbers are read")
+        return getattr(np, name)
+
+
+def read_arrays(path: Path) -> list[np.ndarray]:
+    """
+    The arrays in an uncompressed file that `joblib.dump` wrote of a list of arrays of numbers, such as
+    `best_params.jl`; a `ValueError` if it holds anything else, is compressed or truncated, of which nothing is run.
+    """
+    with path.open("rb") as file, reading(path, "read as arrays that joblib wrote without compression"):
+        arrays = _ArraysOnly(str(path), file, ensure_native_byte_order=True).load()
+        if not isinstance(arrays, (list, tuple)) or not all(isinstance(array, np.ndarray) for array in arrays):
+            raise ValueError("it holds something else than a list of arrays")
+    return list(arrays)
 
 
 def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
@@ -185,7 +194,7 @@ def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     elif options.no_tokenizer:
         raise ValueError("say how many positions there are (--n_positions), or leave out --no_tokenizer")
     else:
-        folder = locate(options.tokenizer_source) if options.tokenizer_source else file.parent
+        folder = local_folder(options.tokenizer_source) if options.tokenizer_source else file.parent
         vocabulary = len(vocabulary_of(find_tokenizer(folder))[0])
     if not 1 <= vocabulary < len(embedding) - 3:
         raise ValueError(
@@ -197,38 +206,42 @@ def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     named |= {"tokens": embedding[:vocabulary], "positions": embedding[vocabulary + 3 :]}
     config = release_config(named, n_head=options.n_head, untrained_token_ids=None)
     named["tokens"] = np.concatenate([embedding[: vocabulary + 3], np.zeros_like(embedding[:1])])
-    parameters, head = release_parameters(named, config), "causal-lm"
+    head = "causal-lm"
     if head_arrays:
-        weight, bias = head_arrays
-        parameters["score.weight"] = torch.from_numpy(np.array(weight.T, order="C"))
-        parameters["score.bias"] = torch.from_numpy(bias)
-        head = "multiple-choice" if bias.size == 1 else "sequence-classification"
-        config.num_labels = bias.size if bias.size > 1 else config.num_labels
-    return _build(path, head, config, parameters)
+        weight, bias = map(torch.from_numpy, head_arrays)
+        head = "multiple-choice" if len(bias) == 1 else "sequence-classification"
+        config.num_labels = max(len(bias), 2)
+    parameters = release_parameters(named, config)
+    model = HEADS[head](config).to(parameters["embed_tokens.weight"].dtype).eval()
+    model.base_model.load_state_dict(parameters)
+    if head_arrays:
+        model.score.load_state_dict({"weight": weight.T, "bias": bias})
+    check_tensors(model.state_dict(), file)
+    return model
 
 
 def _read_folder(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     """A model of ours or a stock one; without its head if that is none of ours, and another was asked for."""
     settings, config = read_json(path / "config.json"), GPTConfig.from_pretrained(path)
-    name = own_class((config.architectures or [GPTForCausalLM.__name__])[0])
+    kind, name = stock_type(settings), (config.architectures or [GPTForCausalLM.__name__])[0]
     head = next((head for head, model_class in HEADS.items() if name == model_class.__name__), None)
-    kind = stock_type(settings)
     if options.head in (None, head):
         if head is None:
             raise ValueError(f"hf_gpt has no head of the kind {name}: --head causal-lm takes the transformer alone")
         others = {field: settings.get(field, value) for field, value in _SUMMARY.items()}
         if kind and head == "multiple-choice" and others != _SUMMARY:
             raise ValueError(f"its head has {others}, and hf_gpt's {_SUMMARY}: --head causal-lm leaves the head out")
-    tensors = read_tensors(path)
-    parameters = from_stock(tensors, config, head, options.seed) if kind else own_parameters(tensors, config)
-    if head is None:
-        head, parameters = "none", {name: value for name, value in parameters.items() if is_base(name)}
-    model = _build(path, head, config, parameters)
-    if kind != "openai-gpt" and (generation := generation_settings(path)) is not None:
-        if kind == "gpt2":
-            fresh = model.generation_config
-            generation.update(suppress_tokens=fresh.suppress_tokens, pad_token_id=fresh.pad_token_id)
-        model.generation_config = generation
+    weights = {name: weight for name, weight in read_tensors(path).items() if not BUFFERS.search(name)}
+    types = {name: weight.dtype for name, weight in weights.items() if weight.is_floating_point()}
+    widest = reduce(torch.promote_types, types.values())
+    model = load_weights(HEADS[head or "none"], path, config, whole=head is not None, dtype=widest)
+    for name, parameter in model.named_parameters():
+        parameter.data = parameter.to(types.get(name, widest))
+    fresh = default_generation_config(config)
+    generation = None if kind == "openai-gpt" else generation_settings(path)
+    if generation is not None and kind == "gpt2":
+        generation.update(suppress_tokens=fresh.suppress_tokens, pad_token_id=fresh.pad_token_id)
+    model.generation_config = generation or fresh
     return model
 
 
@@ -266,17 +279,12 @@ def forget_task(config: GPTConfig) -> None:
 
 
 @torch.no_grad()
-def _forget_special_rows(checkpoint: Checkpoint, seed: int) -> None:
-    """Initialize the rows of the special tokens as for the release, and leave them out of the softmax."""
-    model, config = checkpoint.model, checkpoint.model.config
-    forget_task(config)
+def _draw_special_rows(model: GPTPreTrainedModel, seed: int) -> list[str]:
+    """Initialize the rows of the special tokens as for the release, in place, and return which tokens there are."""
+    config = model.config
     ids = (config.start_token_id, config.delimiter_token_id, config.classify_token_id, config.excluded_token_id)
     known = [place for place, row in enumerate(ids) if row is not None]
-    for matrix in {model.get_input_embeddings(), model.get_output_embeddings()}:
+    for matrix in {model.get_input_embeddings(), model.get_output_embeddings()} - {None}:
         initial = initial_special_rows(config, seed).to(matrix.weight)
         matrix.weight[[ids[place] for place in known]] = initial[known]
-    if known:
-        checkpoint.notes.append(
-            f"Left out: what fine-tuning made of the rows of {', '.join(SPECIAL_TOKENS[place] for place in known)}, "
-            "which are newly initialized and have no probability."
-        )
+    return [SPECIAL_TOKENS[place] for place in known]

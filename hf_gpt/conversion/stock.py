@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from transformers import GPT2Config, OpenAIGPTConfig, PreTrainedConfig, PreTrainedModel
+from transformers.modeling_utils import load_state_dict
 
 from ..files import read_tensor_file, reading
 from ..files.weights import BUFFERS
@@ -26,6 +26,8 @@ _NAMES = {
     "gpt2": {"wte.weight": "embed_tokens.weight", "wpe.weight": "embed_positions.weight"},
 }
 _STOCK_TO_OWN = _NAMES["openai-gpt"] | _NAMES["gpt2"]
+# How parameters of the transformer, and of no head, begin in `own_parameters`.
+_BASE = ("embed_tokens.", "embed_positions.", "h.", "ln_f.")
 # Stored input by output, the other way round than in `nn.Linear`.
 _MATRICES = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 # The multiple-choice head of `*DoubleHeadsModel`.
@@ -37,6 +39,7 @@ STOCK_CLASSES: dict[str, tuple[str, str]] = {
     "multiple-choice": ("OpenAIGPTDoubleHeadsModel", "GPT2DoubleHeadsModel"),
     "sequence-classification": ("OpenAIGPTForSequenceClassification", "GPT2ForSequenceClassification"),
 }
+_OWN_CLASSES = {name: HEADS[head].__name__ for head, names in STOCK_CLASSES.items() for name in names}
 # Fields of the same name and meaning, and fields that stock classes do not know, but keep.
 SHARED_FIELDS = (
     *("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "embd_pdrop", "attn_pdrop", "resid_pdrop"),
@@ -82,7 +85,7 @@ def own_config(config: dict[str, Any]) -> dict[str, Any]:
         "norm_first": model_type == "gpt2",
         "final_norm": model_type == "gpt2",
         "n_inner": theirs.get("n_inner"),
-        "architectures": [own_class(name) for name in theirs["architectures"] or ()] or None,
+        "architectures": [_OWN_CLASSES.get(name, name) for name in theirs["architectures"] or ()] or None,
     }
     return ours if "start_token_id" in config else ours | with_special_rows(theirs["vocab_size"])
 
@@ -92,11 +95,6 @@ def with_special_rows(first: int) -> dict[str, Any]:
     names = ("start_token_id", "delimiter_token_id", "classify_token_id", "pad_token_id")
     ids = dict(zip(names, range(first, first + 4), strict=True))
     return ids | {"vocab_size": first + 4, "bos_token_id": first, "untrained_token_ids": [first, first + 1, first + 2]}
-
-
-def own_class(name: str) -> str:
-    """The class of ours for a stock class; other names as they are."""
-    return next((HEADS[head].__name__ for head, names in STOCK_CLASSES.items() if name in names), name)
 
 
 def initial_special_rows(config: PreTrainedConfig, seed: int = 0) -> torch.Tensor:
@@ -116,11 +114,6 @@ def with_special_tokens(rows: torch.Tensor, config: PreTrainedConfig, seed: int 
     return torch.cat([rows, initial_special_rows(config, seed).to(rows)])
 
 
-def is_base(name: str) -> bool:
-    """Whether a parameter, named as in `own_parameters`, is the transformer's and no head's."""
-    return name.startswith(("embed_tokens.", "embed_positions.", "h.", "ln_f."))
-
-
 def own_parameters(tensors: Mapping[str, torch.Tensor], config: GPTConfig) -> dict[str, torch.Tensor]:
     """Parameters without `transformer.` and a tied output matrix; a `ValueError` if that is no token embedding."""
     parameters = {name.removeprefix("transformer."): tensor.detach() for name, tensor in tensors.items()}
@@ -132,19 +125,17 @@ def own_parameters(tensors: Mapping[str, torch.Tensor], config: GPTConfig) -> di
     return parameters
 
 
-def from_stock(
-    tensors: Mapping[str, torch.Tensor], config: GPTConfig, head: str, seed: int = 0
-) -> dict[str, torch.Tensor]:
+def from_stock(tensors: Mapping[str, torch.Tensor], config: GPTConfig, head: str) -> dict[str, torch.Tensor]:
     """
     `own_parameters` of a stock checkpoint's tensors, for a configuration from `own_config`; weights of another head
-    than `head`, one of `HEADS`, keep their names, and `seed` initializes the special tokens' rows.
+    than `head`, one of `HEADS`, keep their names.
     """
     bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items() if not BUFFERS.search(name)}
     named = {_STOCK_TO_OWN.get(name, name): tensor for name, tensor in bare.items()}
     parameters = {}
     for name, tensor in own_parameters(named, config).items():
         if name in ("embed_tokens.weight", "lm_head.weight"):
-            tensor = with_special_tokens(tensor, config, seed)
+            tensor = with_special_tokens(tensor, config)
         elif name.startswith("h.") and name.endswith(_MATRICES):
             tensor = tensor.t().contiguous()
         elif head == "multiple-choice":
@@ -168,7 +159,7 @@ def to_stock(
         stock_name = theirs.get(name, name)
         if head == "multiple-choice":
             stock_name = stock_name.replace("score", _CHOICE_HEAD)
-        if is_base(name) and head != "none" and stock_name != "lm_head.weight":
+        if name.startswith(_BASE) and head != "none" and stock_name != "lm_head.weight":
             stock_name = f"transformer.{stock_name}"
         is_matrix = name.startswith("h.") and name.endswith(_MATRICES)
         tensors[stock_name] = (tensor.t() if is_matrix else tensor).contiguous()
@@ -179,33 +170,25 @@ def to_stock(
 
 def _load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys=None):
     """As in transformers; a stock checkpoint, recognised by the names of its tensors, becomes one of ours."""
-    names = state_dict
+    stored = state_dict or {}
     if state_dict is None and checkpoint_files:
-        names = [name for file in checkpoint_files for name in _names(Path(file))]
-        # With two numbers a byte: before memory is taken for a gigabyte that the files cannot hold.
-        held = 2 * sum(Path(file).stat().st_size for file in checkpoint_files)
+        with reading(checkpoint_files[0]):
+            for file in checkpoint_files:
+                stored |= load_state_dict(file, map_location="meta")
+            held = 2 * sum(tensor.nbytes for tensor in stored.values())  # with two numbers a byte
         needed = sum(parameter.numel() for parameter in model.base_model.parameters())
-        if needed > held + (1 << 28):
+        if needed > held + (1 << 28):  # before memory is taken for a gigabyte that the files do not hold
             found = f"{checkpoint_files[0]} holds at most {held:,} numbers"
             raise ValueError(f"{found}, and its config.json asks for {needed:,}.")
-    if any(name.removeprefix("transformer.") in _STOCK_TO_OWN for name in names or ()):
+    if any(name.removeprefix("transformer.") in _STOCK_TO_OWN for name in stored):
         if state_dict is None:
             files = [read_tensor_file(Path(file)) for file in checkpoint_files]
             state_dict, checkpoint_files = {name: tensor for file in files for name, tensor in file.items()}, None
         head = next((head for head, model_class in HEADS.items() if isinstance(model, model_class)), "none")
         prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
         own = from_stock(state_dict, model.config, head)
-        state_dict = {prefix + name if is_base(name) else name: tensor for name, tensor in own.items()}
+        state_dict = {prefix + name if name.startswith(_BASE) else name: tensor for name, tensor in own.items()}
     return PreTrainedModel._load_pretrained_model(model, state_dict, checkpoint_files, load_config, expected_keys)
-
-
-def _names(path: Path) -> list[str]:
-    """The names of the tensors in a file, whose numbers are not read."""
-    with reading(path):
-        if path.suffix == ".safetensors":
-            with safe_open(path, framework="pt") as tensors:
-                return list(tensors.keys())
-        return list(torch.load(path, map_location="meta", weights_only=True))
 
 
 # transformers has no public place for it: its conversion mappings go by the class of the model, and one and the

@@ -57,12 +57,11 @@ def _only_file(directory: Path, pattern: str) -> Path:
 
 def check_ids(config: GPTConfig, tokenizer: GPTTokenizer, name: str) -> None:
     """Raise a `ValueError` unless the model `name` and the tokenizer number their tokens alike."""
-    wrong = []
-    names = {"start": "bos", "delimiter": "sep", "classify": "cls", "pad": "pad", "mask": "mask"}
-    for token, (ours, theirs) in zip((*SPECIAL_TOKENS, "<mask>"), names.items(), strict=True):
-        ids = getattr(config, f"{ours}_token_id"), getattr(tokenizer, f"{theirs}_token_id")
-        if ids[0] != ids[1]:
-            wrong.append(f"{token} is {ids[0]} in the model and {ids[1]} in the tokenizer")
+    ours = (config.start_token_id, config.delimiter_token_id, config.classify_token_id)
+    ours += (config.pad_token_id, config.mask_token_id)
+    theirs = (getattr(tokenizer, f"{name}_token_id") for name in ("bos", "sep", "cls", "pad", "mask"))
+    ids = zip((*SPECIAL_TOKENS, "<mask>"), ours, theirs, strict=True)
+    wrong = [f"{token} is {a} in the model and {b} in the tokenizer" for token, a, b in ids if a != b]
     if len(tokenizer) > config.vocab_size:
         wrong.append(f"the model has {config.vocab_size} rows and the tokenizer {len(tokenizer)} tokens")
     if wrong:

@@ -21,13 +21,11 @@ def word_rules(language: str) -> dict[str, Any]:
     """
     try:
         import spacy
-    except ImportError as error:
-        message = f"The words of {language!r} need the rules of spaCy: pip install 'hf-gpt[languages]'"
-        raise ValueError(message) from error
-    try:
+
         tokenizer = spacy.blank(language).tokenizer
     except (ImportError, ValueError) as error:
-        raise ValueError(f"spaCy cannot split words of the language {language!r}: {error}") from error
+        advice = f"The words of {language!r} need the rules of spaCy (pip install 'hf-gpt[languages]')"
+        raise ValueError(f"{advice}: {error}") from error
     if type(tokenizer) is not spacy.tokenizer.Tokenizer:
         raise ValueError(f"spaCy splits {language!r} by no rules for words between spaces, which are needed here.")
     parts = {case: [token[spacy.symbols.ORTH] for token in tokens] for case, tokens in sorted(tokenizer.rules.items())}

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ def load_weights(
     config: PreTrainedConfig,
     *,
     new_head: bool = False,
+    whole: bool = False,
     check_numbers: bool = True,
     **kwargs: Any,
 ) -> PreTrainedModel:
@@ -62,7 +63,8 @@ def load_weights(
     `state_dict`. A `ValueError` if a weight is missing, or has another shape or numbers that are none.
 
     With `new_head` the checkpoint may lack the head of the model, or have one of another shape: it is newly
-    initialized then. Without `check_numbers` the stored numbers are taken as they are.
+    initialized then. The `whole` checkpoint has nothing that the model lacks. Without `check_numbers` the stored
+    numbers are taken as they are.
     """
     if folder is not None and check_numbers:
         check_tensors(read_tensors(Path(folder)), folder)
@@ -79,16 +81,18 @@ def load_weights(
         lost -= head_parameters(model).keys()
     if lost:
         raise ValueError(f"{folder} lacks {_listed(lost)}, or has them in other shapes than its configuration says.")
+    if whole and found["unexpected_keys"]:
+        raise ValueError(f"{folder}: its configuration does not ask for {_listed(found['unexpected_keys'])}.")
     return model
 
 
-def mismatches(wanted: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]) -> list[str]:
-    """How the parameters of a checkpoint are not those that its configuration asks for, given by name and shape."""
-    both = [name for name in wanted.keys() & found.keys() if list(wanted[name]) != list(found[name])]
+def mismatches(wanted: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]) -> list[str]:
+    """How the names and shapes in a checkpoint are not those that its configuration asks for."""
+    both = [(name, list(tensor.shape), list(wanted[name].shape)) for name, tensor in found.items() if name in wanted]
     problems = {
         "lacks": wanted.keys() - found.keys(),
         "holds what its configuration does not ask for:": found.keys() - wanted.keys(),
-        "holds arrays of a wrong shape:": [f"{name} {list(found[name])}, not {list(wanted[name])}" for name in both],
+        "holds arrays of a wrong shape:": [f"{name} {shape}, not {due}" for name, shape, due in both if shape != due],
     }
     return [f"{what} {_listed(names)}" for what, names in problems.items() if names]
 

@@ -234,9 +234,9 @@ def with_config(**values):
 BLOCK = "transformer.h.0."
 DAMAGE = {
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors and pytorch_model.bin"),
-    "missing tensor": (with_weights({BLOCK + "ln_2.bias": None}), "lacks h.0.ln_2.bias"),
-    "extra tensor": (with_weights({BLOCK + "ln_7.bias": torch.ones(32)}), "does not ask for: h.0.ln_7.bias"),
-    "wrong shape": (with_weights({BLOCK + "ln_1.bias": torch.ones(3)}), "shape: h.0.ln_1.bias [3], not [32]"),
+    "missing tensor": (with_weights({BLOCK + "ln_2.bias": None}), "lacks transformer.h.0.ln_2.bias"),
+    "extra tensor": (with_weights({BLOCK + "ln_7.bias": torch.ones(32)}), "not ask for transformer.h.0.ln_7.bias"),
+    "wrong shape": (with_weights({BLOCK + "ln_1.bias": torch.ones(3)}), "h.0.ln_1.bias, or has them in other shapes"),
     "another output": (with_weights({"lm_head.weight": torch.ones(ROWS, 32)}), "is not the token embedding"),
     "bin of code": (with_bin(lambda folder: {"a": Trap(folder.parent / "sprung")}), "pytorch_model.bin: "),
     "bin of numbers": (with_bin(lambda folder: [1, 2]), "something else than tensors by name"),

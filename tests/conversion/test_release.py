@@ -13,8 +13,8 @@ import torch
 from transformers import AutoTokenizer
 
 from hf_gpt import GPTForMultipleChoice, GPTForSequenceClassification
-from hf_gpt.conversion.joblib_arrays import read_arrays
 from hf_gpt.conversion.release import BLOCK_ARRAYS, load_release, read_release, release_arrays, write_release
+from hf_gpt.conversion.sources import read_arrays
 
 from ..support.golden import BUNDLED, arrays, golden_config, models, roc_inputs
 from ..support.stock_models import ROWS, Trap, own_model, write_vocabulary
@@ -177,7 +177,7 @@ def test_files_that_are_no_arrays_of_joblib(tmp_path):
     for content, message in (
         (pickle.dumps([Trap(tmp_path / "sprung")]), r"names .*open, and only arrays of numbers"),
         ((tmp_path / "objects").read_bytes(), "no numbers"),
-        (whole[:-8], "ends within an array"),
+        (whole[:-8], "EOF: reading array data"),
         (whole[:20], "read as arrays"),
         (b"", "read as arrays"),
         ((tmp_path / "compressed").read_bytes(), "without compression"),

@@ -28,9 +28,8 @@ import hf_gpt.files
 from hf_gpt import GPTForCausalLM
 from hf_gpt.adapters import HEAD_CONFIG, load_adapter
 from hf_gpt.cards import FineTunedCard
-from hf_gpt.conversion.joblib_arrays import read_arrays
 from hf_gpt.conversion.release import read_release
-from hf_gpt.conversion.sources import SourceOptions, read_checkpoint
+from hf_gpt.conversion.sources import SourceOptions, read_arrays, read_checkpoint
 from hf_gpt.conversion.tokenizers import release_tokenizer
 from hf_gpt.files import FACTS, read_json, read_npy, read_tensor_file, read_tensors, read_text_lines, read_yaml
 from hf_gpt.files.weights import check_tensors
