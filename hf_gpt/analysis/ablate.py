@@ -128,27 +128,26 @@ def run(args: Arguments) -> None:
         measure = partial(task_errors, model, texts, [known[label] for label in labels], args.metric)
     parts = parts_of(model.config, args.what)
     whole, *changed = masked(model, [[], *([part] for part in parts)], measure)
-    intervals = mean_intervals(np.stack(changed, 1) - whole[:, None], args.seed)  # (3, parts)
+    intervals = mean_intervals(np.stack(changed, 1) - whole[:, None], args.seed).values()  # (parts,) each
     rows = [
         {"name": _NAMES[args.what].format(*part[1:]), "part": part, "change": change, "low": low, "high": high}
-        for part, change, low, high in zip(parts, *intervals.tolist(), strict=True)
+        for part, change, low, high in zip(parts, *intervals, strict=True)
     ]
     ranked = sorted(rows, key=lambda row: -row["change"])
     print(f"{args.metric} of {len(texts)} texts: {whole.mean():.4f}; without one of the {args.what}:")
     for row in ranked[:_SHOWN]:
-        print(f"  {row['name']:16} {interval_text(row, 'change', '+.4f')}")
-    write_json(args.folder / "effects.json", {"metric": args.metric, "whole": float(whole.mean()), "parts": ranked})
+        print(f"  {row['name']:16} {interval_text((row[end] for end in ('change', 'low', 'high')), '+.4f')}")
+    write_json(args.folder / "effects.json", {"metric": args.metric, "whole": whole.mean(), "parts": ranked})
 
     def curve(order: list[Part]) -> np.ndarray:
         return masked(model, (order[:count] for count in range(len(order) + 1)), measure).mean(1)
 
     order = [row["part"] for row in sorted(rows, key=lambda row: row["change"])]
-    values = curve(order)
-    curves = {"least needed first": values.tolist()}
+    curves = {"least needed first": (values := curve(order))}
     if args.what != "neurons":
         random = np.random.default_rng(args.seed)
         found = [curve([order[number] for number in random.permutation(len(order))]) for _ in range(_RANDOM)]
-        curves[f"random (mean of {_RANDOM})"] = np.mean(found, 0).tolist()
+        curves[f"random (mean of {_RANDOM})"] = np.mean(found, 0)
     allowed = int(np.flatnonzero(values <= values[0] + args.max_rise).max())
     write_json(args.folder / "mask.json", {"first_layer": 1, "parts": sorted(order[:allowed])})
     figure = curves_figure({"": curves}, f"{args.name}: {args.metric} as {args.what} are switched off", "switched off")

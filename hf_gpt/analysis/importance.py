@@ -31,7 +31,7 @@ from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees
 from ..trees.token_tree import TokenTree
 from . import AnalysisArguments
-from .figures import terminal_text, write_coloured
+from .figures import terminal_text, write_page
 
 METHODS = ("perturbation", "gradient", "integrated", "occlusion")
 # The heads that are explained in addition to the language model's, and flags that only some have.
@@ -299,14 +299,12 @@ def run(args: Arguments) -> None:
             areas.setdefault(name, []).append([each["deletion_area"], each["insertion_area"]])
         records.append({"target": target, "words": score.words, "methods": found, "curves": curves})
     if shown:
-        write_coloured(args.folder / "importance", f"Words that mattered to {args.name}", shown)
+        title = f"Words that mattered to {args.name}"
+        write_page(args.folder / "importance.html", title, {"texts": shown}, "coloured")
     write_json(args.folder / "details.json", records)
-    table = []
-    for name, each in areas.items():
-        deletion, insertion = np.mean(each, 0).tolist()
-        table.append({"area under": name, "deletion (low is good)": deletion, "insertion (high is good)": insertion})
+    deletion, insertion = zip(*(np.mean(each, 0) for each in areas.values()), strict=True)
     print()
-    print_table(table)
+    print_table({"area under": [*areas], "deletion (low is good)": deletion, "insertion (high is good)": insertion})
 
 
 def _model_class(args: Arguments) -> type[GPTPreTrainedModel]:
