@@ -100,10 +100,7 @@ def text_states(
     layers: Sequence[int | str] | str = "all",
     by_word: bool = False,
 ) -> tuple[dict[int, np.ndarray], list[tuple[int, int, int]]]:
-    """
-    States of texts (mean over their tokens) or of their words (last token), by layer `(units, n_embd)`; and of each
-    unit the number of its text, its first and its end character.
-    """
+    """States, `(units, n_embd)` by layer, of texts (means) or words (last tokens); of each its text, start and end."""
     unit = {"pooling": "none", "unit": "word", "word_pooling": "last"} if by_word else {"pooling": "mean"}
     found = FeatureExtractor(model, tokenizer, layers=layers, **unit)(list(texts))
     states = {layer: found.states[layer].float().numpy() for layer in sorted(found.states)}

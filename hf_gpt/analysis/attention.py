@@ -49,10 +49,7 @@ def page_record(tokenizer: GPTTokenizer, ids: Sequence[int], weights: torch.Tens
 
 
 def head_statistics(weights: torch.Tensor) -> np.ndarray:
-    """
-    Where the heads look, as means over the tokens but the first, `(4, layers, heads)` in the order of `STATISTICS`:
-    entropy in bits, distance in tokens, and the shares of attention on the first token and the token before.
-    """
+    """Means of `STATISTICS` over the tokens but the first, in bits, tokens and shares: `(4, layers, heads)`."""
     weights = weights.double()[:, :, 1:]  # (layers, heads, length - 1, length)
     position = torch.arange(weights.shape[-1], dtype=torch.float64)
     found = [

@@ -30,10 +30,7 @@ _SUMMARY = ("next_tokens_changed", "divergence_bits", "perplexity_before", "perp
 
 
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
-    """
-    Linear centred kernel alignment (Kornblith et al., 2019, equation 4) of states of the same examples: from 0 to 1,
-    alike but for rotation and scale; NaN where one does not vary.
-    """
+    """Linear CKA (Kornblith et al., 2019, equation 4) of states of the same examples; NaN where one does not vary."""
     first, second = (each - each.mean(0) for each in (first.astype(np.float64), second.astype(np.float64)))
     both = np.linalg.norm(second.T @ first) ** 2
     scale = np.linalg.norm(first.T @ first) * np.linalg.norm(second.T @ second)
@@ -41,13 +38,10 @@ def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def read(model: GPTForCausalLM, ids: Sequence[int]) -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
-    """
-    States `(layers + 1, length, n_embd)` and attention `(layers, heads, length, length)` of a text, and log-
-    probabilities of what follows, `(length, vocab_size)`.
-    """
+    """States, `(layers + 1, length, n_embd)`, attention (see `attention_of`) and log-probabilities of a text."""
     outputs = outputs_of(model, ids)
     states, weights = (torch.cat(each).float().cpu().numpy() for each in (outputs.hidden_states, outputs.attentions))
-    return states, weights, outputs.logits[0].double().log_softmax(-1).cpu()
+    return states, weights, outputs.logits[0].double().log_softmax(-1).cpu()  # (length, vocab_size)
 
 
 def attention_shift(before: np.ndarray, after: np.ndarray) -> np.ndarray:

@@ -47,8 +47,7 @@ def new_figure(width: float = 8, height: float = 5, title: str = "") -> "Figure"
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    if title:
-        figure.suptitle(title, fontsize="medium", wrap=True)
+    figure.suptitle(title, fontsize="medium", wrap=True)
     return figure
 
 
@@ -90,15 +89,14 @@ def heads_figure(weights: np.ndarray, title: str) -> "Figure":
 def curves_figure(
     panels: Mapping[str, Mapping[str, Sequence]], title: str, across: str = "", names: Sequence[str] = ()
 ) -> "Figure":
-    """
-    Panels, one below the other, of named curves over 0, 1, 2, ... or over `names`: values, `(places,)`, or mean, low
-    and high, `(3, places)`.
-    """
-    figure = new_figure(max(6, 0.4 * len(names)), 0.6 + 3.5 * len(panels), title)
+    """Panels of named curves over 0, 1, ... or `names`: values, `(places,)`, or mean, low and high, `(3, places)`."""
+    height, line = (6, "") if names else (3.5, "-")
+    figure = new_figure(max(6, 0.4 * len(names)), 0.6 + height * len(panels), title)
     for axes, (name, curves) in zip(figure.subplots(len(panels), squeeze=False).flat, panels.items(), strict=True):
         for (curve, values), mark in zip(curves.items(), _MARKS, strict=False):
             mean, low, high = np.broadcast_to(values, (3, np.shape(values)[-1]))
-            axes.errorbar(range(len(mean)), mean, [mean - low, high - mean], label=curve, marker=mark, capsize=2)
+            ends = [mean - low, high - mean]
+            axes.errorbar(range(len(mean)), mean, ends, label=curve, marker=mark, linestyle=line, capsize=2)
         axes.set(title=name, xlabel=across)
         axes.xaxis.get_major_locator().set_params(integer=True)
         if names:

@@ -136,10 +136,7 @@ def next_word_score(
 
 
 def class_score(model: GPTPreTrainedModel, passage: Passage, wanted: int | None = None) -> tuple[Score, int]:
-    """
-    What speaks for a class or choice, by default the likeliest one, and its number: the log-odds against all others,
-    or the logit where there are none or they are not excluded.
-    """
+    """The log-odds of a class or choice, by default the likeliest (the logit if not exclusive); and its number."""
     by_choice = isinstance(model, GPTForMultipleChoice)
     count = len(passage.tree.path_ends) if by_choice else model.config.num_labels
     batch = collate_trees([passage.tree], 0, model.config.is_causal)
@@ -237,9 +234,8 @@ def shares(values: Sequence[float], method: str) -> list[float]:
 @torch.no_grad()
 def faithfulness(score: Score, scores: dict[str, Sequence[float]], orders: int = 10, seed: int = 0) -> dict[str, Any]:
     """
-    Of each method and, as a mean, of `random` orders: `deletion` and `insertion`, the score `(words + 1,)` as words
-    become the mean embedding or come back from it, the most important first, and the means under these curves
-    (`deletion_area`, the lower, and `insertion_area`, the higher, the more faithful).
+    Of each method and, as a mean, of `random` orders: the score, `(words + 1,)`, as words become the mean embedding,
+    the most important first (`deletion`), or come back from it (`insertion`), and the means (`..._area`).
     """
     random = np.random.default_rng(seed)
     ranked = {name: [np.argsort(-np.asarray(values), kind="stable")] for name, values in scores.items()}

@@ -54,10 +54,7 @@ def read_out(model: GPTForCausalLM, states: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def lens(model: GPTForCausalLM, ids: Sequence[int], maps: Sequence[nn.Module] | None = None) -> torch.Tensor:
-    """
-    Log-probabilities, `(layers + 1, length, vocab_size)`, of what every layer would predict after every token: the
-    logit lens, or, with the maps of `tuned_lens`, the tuned one.
-    """
+    """Log-probabilities, `(layers + 1, length, vocab_size)`, by the logit lens, or with `maps` by the tuned one."""
     *before, last = layer_states(model, ids)
     found = [read_out(model, each(state)) for each, state in zip(maps or repeat(nn.Identity()), before, strict=False)]
     return torch.stack([*found, model.token_logits(last).float().log_softmax(-1)]).cpu()
@@ -67,9 +64,8 @@ def tuned_lens(
     model: GPTForCausalLM, texts: Sequence[Sequence[int]], steps: int = 250, learning_rate: float = 2e-3, seed: int = 0
 ) -> nn.ModuleList:
     """
-    The tuned lens (Belrose et al., 2023): of every layer but the last an affine map of its states, `nn.Linear`, which
-    Adam, from the identity on, has the divergence of the model's prediction from the layer's make small; in each step
-    on one of the texts, token ids that fit into the context, drawn at random.
+    The tuned lens (Belrose et al., 2023): of every layer but the last an affine map of its states, which Adam trains
+    from the identity on, in each step on one of the texts, token ids that fit into the context, drawn at random.
     """
     width, order = model.config.n_embd, np.random.default_rng(seed).integers(len(texts), size=steps)
     maps = nn.ModuleList(nn.Linear(width, width) for _ in model.transformer.h).to(model.device)
@@ -93,9 +89,8 @@ def tuned_lens(
 
 def lens_statistics(seen: torch.Tensor, ids: Sequence[int]) -> np.ndarray:
     """
-    Of each layer of what `lens` gives, after each token, `(3, layers + 1, length - 1)` in the order of `STATISTICS`:
-    surprisal of the next token, whether the first guess is the model's (the last layer's), and the Kullback-Leibler
-    divergence of its prediction, in bits.
+    Of each layer of `lens` after each token, `(3, layers + 1, length - 1)`: surprisal of the next token in bits,
+    whether the first guess is that of the last layer, and the Kullback-Leibler divergence of its prediction, in bits.
     """
     log_probs, targets = seen[:, :-1].double(), torch.tensor(ids[1:])
     last = log_probs[-1]  # (length - 1, vocab_size)

@@ -50,12 +50,6 @@ def chance(pooled: np.ndarray, labels: np.ndarray, seed: int = 0) -> float:
     return float(np.quantile(np.abs(association(pooled, shuffled)).max((1, 2)), 0.95))
 
 
-def best_units(values: np.ndarray, count: int) -> list[tuple[int, int]]:
-    """Layer, from 1, and unit of the largest absolute values `(layers, units)`, the first first."""
-    order = np.argsort(-np.abs(values), axis=None, kind="stable")[:count]
-    return [(place // values.shape[1] + 1, place % values.shape[1]) for place in order.tolist()]
-
-
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
     """Which model and texts, which units, and where the result goes."""
@@ -80,7 +74,8 @@ def run(args: Arguments) -> None:
     if not args.unit:
         pooled = np.stack(pooled)
         values, by_chance = association(pooled, labels), chance(pooled, labels, args.seed)
-        units = best_units(values, _RANKED)
+        order = np.argsort(-np.abs(values), axis=None, kind="stable")[:_RANKED].tolist()
+        units = [(place // width + 1, place % width) for place in order]
         rows = [{"name": f"layer {k} unit {unit}", "value": values[k - 1, unit]} for k, unit in units]
         for row in rows[:_COLOURED]:
             print(f"  {row['name']:18} {row['value']:+.3f}")

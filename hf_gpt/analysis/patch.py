@@ -41,13 +41,8 @@ def patch_effects(
     model: GPTForCausalLM, clean: Sequence[int], corrupted: Sequence[int], answers: Sequence[int]
 ) -> dict[str, np.ndarray]:
     """
-    The share of the preference that each part restores: by part `(layers, positions)`, of states from layer 0.
-
-    Args:
-        clean, corrupted: token ids of two prompts of equal length; `answers`: ids of two next tokens.
-
-    Raises:
-        ValueError: for prompts of different lengths, and where both have the same preference.
+    The share of the preference between two next tokens that each part restores, by part `(layers, positions)`; a
+    `ValueError` for prompts, token ids, of different lengths, and where both have the same preference.
     """
     if len(clean) != len(corrupted):
         raise ValueError(f"The clean prompt has {len(clean)} tokens, the corrupted one {len(corrupted)}.")

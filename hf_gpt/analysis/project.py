@@ -26,20 +26,8 @@ from . import AnalysisArguments, text_states, words_of
 from .figures import write_page
 
 
-def projected(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> np.ndarray:
-    """Points in a plane, `(units, 2)`, by `pca` or `tsne`; a `ValueError` if there are fewer than three vectors."""
-    if len(vectors) < 3:
-        raise ValueError(f"{len(vectors)} vectors make no map: give at least three texts or words.")
-    if method == "pca":
-        return PCA(2, random_state=seed).fit_transform(vectors)
-    return TSNE(2, perplexity=min(30, (len(vectors) - 1) / 3), init="pca", random_state=seed).fit_transform(vectors)
-
-
 def nearest(vectors: np.ndarray, rows: Sequence[int], count: int = 10) -> list[tuple[int, float]]:
-    """
-    The rows of `(units, n_embd)` that are nearest to one of them, or of three to `second - first + third` (Mikolov et
-    al., 2013), but these, with their cosines; all less their mean and of length 1.
-    """
+    """Rows of `(units, n_embd)` near one, or near `b - a + c` of three (Mikolov et al., 2013), with their cosines."""
     vectors = normalize(vectors - vectors.mean(0))
     query = vectors[rows[-1]] + (vectors[rows[1]] - vectors[rows[0]] if rows[1:] else 0)
     cosines = vectors @ query / np.linalg.norm(query)
@@ -94,7 +82,12 @@ def run(args: Arguments) -> None:
             contexts.append(around if args.unit == "word" else name)
     if len(kept) < len(places):
         print(f"{len(kept):,} of {len(places):,} {args.unit}s are shown.")
-    points = {layer: projected(values[kept], args.method, args.seed) for layer, values in states.items()}
+    if len(kept) < 3:
+        raise ValueError(f"{len(kept)} vectors make no map: give at least three texts or words.")
+    perplexity = min(30, (len(kept) - 1) / 3)
+    methods = {"pca": PCA(2), "tsne": TSNE(2, perplexity=perplexity, init="pca")}
+    method = methods[args.method].set_params(random_state=args.seed)
+    points = {layer: method.fit_transform(values[kept]) for layer, values in states.items()}
     data = {"unit": args.unit, "layers": points, "names": names, "labels": labels, "contexts": contexts}
     write_page(args.folder / "projection.html", f"{args.unit.capitalize()}s of {args.name}, {args.method}", data)
     ordinary = sorted({*range(len(tokenizer))} - {*tokenizer.all_special_ids})

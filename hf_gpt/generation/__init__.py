@@ -1,7 +1,4 @@
-"""
-A language model read as one: texts scored (`scoring`) and read word by word (`surprisal`), prompts continued by
-several strategies and compared with human text (`strategies`).
-"""
+"""A language model read as one: texts scored and read word by word, prompts continued, also next to human text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,10 +31,7 @@ class LanguageModelArguments(NamesModel):
         check_ranges(self)
 
     def load(self, model_class: type[GPTPreTrainedModel] = GPTForCausalLM) -> tuple[GPTPreTrainedModel, GPTTokenizer]:
-        """
-        The model with a head, in evaluation mode on its device, and its tokenizer. A `ValueError` or
-        `FileNotFoundError` if there is none, they do not belong together, or there is no such device.
-        """
+        """The model on its device, and its tokenizer; a `ValueError` or `OSError` for what cannot be loaded."""
         try:
             device = torch.device(self.device) if self.device else torch.accelerator.current_accelerator()
             torch.empty(0, device=device)

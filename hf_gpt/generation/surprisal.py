@@ -28,7 +28,6 @@ from .scoring import TextScore, beginning_ids, score_texts
 UNITS = {"bits": 1 / math.log(2), "nats": 1.0}
 # Surprisal, in bits, from which a word of the page has the full colour.
 _FULL_COLOUR = 20
-_SCALED = ("surprisal", "entropy")
 
 
 def word_surprisals(
@@ -44,23 +43,14 @@ def word_surprisals(
     likeliest: int = 0,
 ) -> list[dict[str, Any]]:
     """
-    A row for each word of documents, given as name and text, of any length, by a model in evaluation mode.
+    A row for each word of documents, given as name and text, of any length: `document`, `word_number` from 1, `word`,
+    its `start` and `end` in the text, number of `tokens`, and `surprisal`; `entropy` of what may come next before its
+    first token that is no white space, the `rank` of that one, from 1, and so many `likeliest` ones with their
+    probabilities. What no token of the word was predicted for is `None`.
 
-    Args:
-        beginning (`str`, *optional*): what stands before a document, see `scoring.beginning_ids`.
-        context (`int`, *optional*): tokens that a token of a long text has before it at least, by default half the
-            model's context, and never less.
-        context_words (`int`, *optional*): read each word after so many words alone, with what stands before a document
-            only where these reach back to it.
-        likeliest (`int`, *optional*): expected tokens in each row: their text and probability.
-
-    Returns:
-        `list[dict]`: `document`, `word_number` from 1, `word`, its `start` and `end` in the text, number of `tokens`,
-        and `surprisal`; `entropy` of what may come next before its first token, and the `rank` of that one, from 1.
-        What no token of the word was predicted for is `None`.
-
-    Raises:
-        ValueError: if the context is longer than the model's, or no token of the documents is predicted.
+    A token of a long text has at least `context` tokens before it, by default half the model's context; with
+    `context_words` each word is read after so many words alone, and `beginning` where these reach back to it. A
+    `ValueError` if the context is longer than the model's, or no token is predicted.
     """
     longest = model.config.n_positions
     if context is not None and context >= longest:
@@ -70,7 +60,10 @@ def word_surprisals(
     for name, text in tqdm(documents, desc="tokenizing", unit="text", disable=len(documents) < 2):
         words = _Words(tokenizer, text)
         parts += [(name, text, words, *part) for part in words.parts(before, context_words)]
-    white = _white_ids(tokenizer) if end_of_word and tokenizer.byte_level else []
+    white = []
+    if end_of_word and tokenizer.byte_level:  # what ends a word: white space, and the end of the text
+        white = [number for number in range(len(tokenizer)) if tokenizer.decode([number])[:1].isspace()]
+        white += [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     # The token after the last word is not counted: only the probability of white space there is.
     ids = [[*own, *([tokenizer.newline_id] if white else [])] for *_, own in parts]
     settings = {"given": [given for *_, given, _ in parts], "likeliest": max(likeliest, 1), "among": white or None}
@@ -82,7 +75,7 @@ def word_surprisals(
             place = {"document": name, "word_number": number + 1, "word": text[start:end], "start": start, "end": end}
             places = (int(place - shift) for place in (first, last, words.heads[number]))
             values = _values(tokenizer, places, own, score, white, likeliest)
-            scaled = {key: value and value * UNITS[unit] for key, value in values.items() if key in _SCALED}
+            scaled = {key: values[key] and values[key] * UNITS[unit] for key in ("surprisal", "entropy")}
             rows.append(place | {"tokens": last - first} | values | scaled)
     if all(row["surprisal"] is None for row in rows):
         raise ValueError("The texts have fewer than two tokens each: nothing is predicted in them; give longer ones.")
@@ -90,10 +83,7 @@ def word_surprisals(
 
 
 class _Words:
-    """
-    A text's token `ids`; `spans`, `(words, 2)`, of its words; `bounds`, `(words + 1,)`, the first token of each word,
-    and the end; and `heads`, `(words,)`, the first that is no white space.
-    """
+    """`spans` of words; `bounds`, the first token of each, and the end; `heads`, the first that is no white space."""
 
     def __init__(self, tokenizer: GPTTokenizer, text: str):
         read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
@@ -136,12 +126,6 @@ def _values(
         names = [token_text(tokenizer, int(token)) for token in tokens]
         row["likeliest"] = list(zip(names, map(float, shares), strict=True))
     return row
-
-
-def _white_ids(tokenizer: GPTTokenizer) -> list[int]:
-    """The tokens before which a word is over: those that begin with white space, and the end of the text."""
-    ids = [number for number in range(len(tokenizer)) if tokenizer.decode([number])[:1].isspace()]
-    return ids if tokenizer.eos_token_id is None else [*ids, tokenizer.eos_token_id]
 
 
 def render_page(model: str, documents: Sequence[tuple[str, str]], rows: Sequence[dict[str, Any]], unit: str) -> str:
