@@ -103,7 +103,7 @@ def text_states(
     """States, `(units, n_embd)` by layer, of texts (means) or words (last tokens); of each its text, start and end."""
     unit = {"pooling": "none", "unit": "word", "word_pooling": "last"} if by_word else {"pooling": "mean"}
     found = FeatureExtractor(model, tokenizer, layers=layers, **unit)(list(texts))
-    states = {layer: found.states[layer].float().numpy() for layer in sorted(found.states)}
+    states = {layer: values.float().numpy() for layer, values in found.states.items()}
     if not by_word:
         return states, [(number, 0, len(text)) for number, text in enumerate(texts)]
     numbers = np.repeat(np.arange(len(texts)), np.diff(found.offsets)).tolist()

@@ -72,8 +72,8 @@ def attach(model: GPTPreTrainedModel, parts: Iterable[Part]) -> ExitStack:
 
 
 def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]]) -> np.ndarray:
-    """Loss of each text, `(texts,)`, of what the context holds of it, in nats per predicted token."""
-    scores = score_texts(model, [list(ids[: model.config.n_positions]) for ids in texts], batch_size=_BATCH)
+    """Loss of each text, `(texts,)`, in nats per predicted token."""
+    scores = score_texts(model, texts, batch_size=_BATCH)
     return np.array([-score.log_probability / len(score.log_probs) for score in scores])
 
 
@@ -83,8 +83,7 @@ def task_errors(
 ) -> np.ndarray:
     """A classifier's cross-entropy of texts, ids without specials, or with `error` 1 where it is wrong: `(texts,)`."""
     config, found = model.config, []
-    paths = [[config.start_token_id, *ids[: config.n_positions - 2], config.classify_token_id] for ids in texts]
-    trees = [TokenTree.from_paths([path]) for path in paths]
+    trees = [TokenTree.from_paths([[config.start_token_id, *ids, config.classify_token_id]]) for ids in texts]
     for begin in range(0, len(texts), _BATCH):
         batch = collate_trees(trees[begin : begin + _BATCH], config.pad_token_id, config.is_causal)
         found.append(model(**{name: value.to(model.device) for name, value in batch.items()}).logits.double().cpu())
@@ -114,17 +113,16 @@ class Arguments(AnalysisArguments):
 
 def run(args: Arguments) -> None:
     """Switch off, measure, rank, prune."""
-    model, tokenizer = args.load(GPTForCausalLM if args.metric == "lm_loss" else GPTForSequenceClassification)
-    texts = args.token_ids(tokenizer, model.config.n_positions, fewest=2 if args.metric == "lm_loss" else 1)
+    head, specials = (GPTForCausalLM, 0) if args.metric == "lm_loss" else (GPTForSequenceClassification, 2)
+    model, tokenizer = args.load(head)
+    texts = args.token_ids(tokenizer, model.config.n_positions - specials, fewest=1 if specials else 2)
     measure = partial(text_losses, model, texts)
-    if args.metric != "lm_loss":
-        if model.config.problem_type not in (None, "single_label_classification"):
-            kind = model.config.problem_type
+    if specials:
+        if (kind := model.config.problem_type) not in (None, "single_label_classification"):
             raise ValueError(f"--metric {args.metric} is of one class a text, {args.name} of {kind}.")
         labels, known = [str(example.label) for example in args.examples], model.config.label2id
         if unknown := {*labels} - known.keys():
-            names = f"{', '.join(known)}, not {', '.join(unknown)}"
-            raise ValueError(f"--metric {args.metric}: {args.name} has the labels {names}.")
+            raise ValueError(f"{args.name} has the labels {', '.join(known)}, not {', '.join(unknown)}.")
         measure = partial(task_errors, model, texts, [known[label] for label in labels], args.metric)
     parts = parts_of(model.config, args.what)
     whole, *changed = masked(model, [[], *([part] for part in parts)], measure)

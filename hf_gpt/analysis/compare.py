@@ -72,13 +72,13 @@ def run(args: Arguments) -> None:
         (after, before), (same, _), (divergence, _) = lens_statistics(torch.stack(log_probs[::-1]), ids)
         shown.append({"words": words_of(tokenizer, ids), "values": [0.0, *divergence]})
         rows.append([np.mean(each) for each in (1 - same, divergence, before, after, after - before)])
-    names = [args.name, Path(args.other).name]
+    names = f"{args.name} and {Path(args.other).name}"
     layers = [np.concatenate(each, axis=1) for each in zip(*states, strict=True)]  # (layers + 1, tokens, n_embd)
     grid = np.array([[linear_cka(one, other) for other in layers[1]] for one in layers[0]])
     cells = [[f"{value:.2f}" for value in row] for row in grid]
-    figure = cells_figure(grid, cells, range(len(grid)), "Linear CKA of layers: {} (down), {} (across)".format(*names))
+    figure = cells_figure(grid, cells, range(len(grid)), f"Linear CKA of layers: {names} (across)")
     write_figure(args.folder / "cka.png", figure, {"cka": grid})
-    title = f"Bits by which the prediction of each token changed: {' and '.join(names)}"
+    title = f"Bits by which the prediction of each token changed: {names}"
     write_page(args.folder / "compare.html", title, {"texts": shown[:_TEXTS]}, "coloured")
     write_json(args.folder / "shift.json", mean_intervals(shifts, args.seed))
     summary = {}

@@ -72,8 +72,7 @@ def run(args: Arguments) -> None:
     kept, names, labels, contexts = [], [], [], []
     words = {word.lower() for word in args.words or ()}
     for row, (number, start, end) in enumerate(places):
-        text = texts[number]
-        name = text[start:end]
+        text, name = texts[number], texts[number][start:end]
         if len(kept) < args.max_units and (not words or name.lower() in words):
             kept.append(row)
             names.append(name)
