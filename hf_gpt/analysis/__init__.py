@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +36,9 @@ class Example(NamedTuple):
 
 @dataclass(kw_only=True)
 class AnalysisArguments(LanguageModelArguments):
-    """Which model, which texts, and where the result goes: the flags of all analyses."""
+    """The flags of all analyses, to which most add some."""
+
+    heading: ClassVar[str] = "Which model and texts, what is asked, and where the result goes"
 
     text: list[str] | None = flag(None, "Texts; without text and file, bundled sentences.")
     file: str | None = flag(None, "File of texts: one a line, or rows of CSV, TSV, JSONL or Parquet.")

@@ -104,15 +104,12 @@ def masked(model: GPTPreTrainedModel, masks: Iterable[list[Part]], measure: Call
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model and texts, what is switched off, and where the result goes."""
-
     what: str = flag("heads", "What is switched off.", _NAMES)
     metric: str = flag("lm_loss", "The loss of a language model; loss or errors of a classifier.", _METRICS)
     max_rise: float = flag(0.01, "By how much the measure may rise under the saved mask.")
 
 
 def run(args: Arguments) -> None:
-    """Switch off, measure, rank, prune."""
     head, specials = (GPTForCausalLM, 0) if args.metric == "lm_loss" else (GPTForSequenceClassification, 2)
     model, tokenizer = args.load(head)
     texts = args.token_ids(tokenizer, model.config.n_positions - specials, fewest=1 if specials else 2)

@@ -114,8 +114,6 @@ def accuracies(pairs: Sequence[MinimalPair], scores: Mapping[str, np.ndarray]) -
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model, which pairs, and where the result goes."""
-
     # No flags: a sentence alone says nothing, and pairs have columns of their own.
     text: None = field(default=None, init=False)
     text_column: str = field(default="text", init=False)
@@ -126,7 +124,6 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
-    """Score both sentences of each pair, count, draw."""
     made = args.file is None
     pairs = agreement_pairs(args.max_pairs, args.seed) if made else read_sets(Path(args.file), args.max_pairs)
     model, tokenizer = args.load()

@@ -65,13 +65,12 @@ Arguments = AnalysisArguments
 
 
 def run(args: Arguments) -> None:
-    """Read, count, draw."""
     model, tokenizer = args.load()
     texts, title = args.token_ids(tokenizer, min(_TOKENS, model.config.n_positions)), f"Attention of {args.name}"
     read = [attention_of(model, ids) for ids in texts]
     record = page_record(tokenizer, texts[0], read[0])
     write_page(args.folder / "attention.html", title, record)
-    record["weights"] = read[0]
+    record["weights"] = read[0]  # exact in the JSON
     write_figure(args.folder / "attention.png", heads_figure(read[0].numpy(), title), record)
     found = np.stack([head_statistics(weights) for weights in read], 1)  # (4, texts, layers, heads)
     values = {name: mean_intervals(each, args.seed) for name, each in zip(STATISTICS, found, strict=True)}

@@ -51,13 +51,10 @@ def attention_shift(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which models, which texts, and where the result goes."""
-
     other: str = flag(help="Folder or Hub id of the model as it is after the change.")
 
 
 def run(args: Arguments) -> None:
-    """Read with both, compare, draw."""
     (first, tokenizer), (second, other) = args.load(), LanguageModelArguments(args.other, device=args.device).load()
     shapes = [(model.config.n_layer, model.config.n_head) for model in (first, second)]
     if shapes[0] != shapes[1] or tokenizer.get_vocab() != other.get_vocab():

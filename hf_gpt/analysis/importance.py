@@ -257,8 +257,6 @@ def faithfulness(score: Score, scores: dict[str, Sequence[float]], orders: int =
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model and texts, what is explained, and where the result goes."""
-
     next_word: str | None = flag(None, "What comes next, of a language model; by default the likeliest token.")
     class_name: str | None = flag(None, "Class, or choice, that is explained; by default the likeliest one.")
     second_text: str | None = flag(None, "Of a pair: the second text, the same for all.")
@@ -269,7 +267,6 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
-    """Score the words of each text by each method, compare, draw."""
     if args.choices and (len(args.text or ()) != 1 or len(args.choices) < 2):
         raise ValueError("--choices takes two or more, and one --text.")
     model, tokenizer = args.load(_model_class(args))

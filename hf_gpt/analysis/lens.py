@@ -102,15 +102,12 @@ def lens_statistics(seen: torch.Tensor, ids: Sequence[int]) -> np.ndarray:
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model, which texts, and where the result goes."""
-
     tuned: bool = flag(False, "Train the tuned lens, and compare it with the logit lens.")
     text_files: list[str] | None = flag(None, "With --tuned: texts to train on; by default the bundled stories.")
     steps: int = flag(250, "With --tuned: of training, on 128 tokens each.")
 
 
 def run(args: Arguments) -> None:
-    """Read, guess, draw."""
     model, tokenizer = args.load()
     context, title = model.config.n_positions, f"What the layers of {args.name} would predict"
     texts, maps = args.token_ids(tokenizer, context), {"": None}

@@ -52,13 +52,10 @@ def chance(pooled: np.ndarray, labels: np.ndarray, seed: int = 0) -> float:
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model and texts, which units, and where the result goes."""
-
     unit: list[int] | None = flag(None, "Layer, from 1, and number of the one unit to show.")
 
 
 def run(args: Arguments) -> None:
-    """Read, rank, colour."""
     if len(args.unit or (0, 0)) != 2:
         raise ValueError("--unit is two numbers: a layer and a unit in it.")
     examples = args.examples

@@ -71,14 +71,11 @@ def patch_effects(
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model, two prompts and two answers, and where the result goes."""
-
     corrupted: str = flag(help="The prompt that differs; as many tokens as --text.")
     answers: list[str] = flag(help="Two words, of which the first token counts: that of the clean prompt first.")
 
 
 def run(args: Arguments) -> None:
-    """Read both, patch, draw."""
     if len(args.text or ()) != 1 or len(args.answers) != 2:
         raise ValueError("Give one clean prompt with --text, and two words with --answers.")
     model, tokenizer = args.load()

@@ -183,8 +183,6 @@ def probe_task(
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model and texts, what is asked of their states, and where the result goes."""
-
     # No flag: a text alone has no label.
     text: None = field(default=None, init=False)
     file: str | None = flag(None, "Treebank, or file of texts with labels; without it, the bundled questions.")
@@ -194,7 +192,6 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
-    """Read the states once for all tasks of a kind, probe, draw."""
     path = Path(args.file or _QUESTIONS)
     is_treebank = path.is_dir() or ".conllu" in path.suffixes
     if args.tasks and not is_treebank:

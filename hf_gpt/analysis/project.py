@@ -47,8 +47,6 @@ def token_id(tokenizer: GPTTokenizer, word: str) -> int:
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model and texts, which vectors, and where the result goes."""
-
     unit: str = flag("sentence", "What a point is.", ["sentence", "word"])
     method: str = flag("pca", "How vectors become points.", ["pca", "tsne"])
     layers: list[str] = flag(["all"], "Layers, 0 the embeddings, -1 the last one; or all.")
@@ -60,7 +58,6 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
-    """Read the vectors, project, find neighbours."""
     if args.words and args.unit != "word":
         raise ValueError("--words are words in context: add --unit word.")
     if args.analogy is not None and len(args.analogy) != 3:
