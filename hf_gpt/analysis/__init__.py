@@ -4,11 +4,11 @@ Layer 0 is the embeddings, layer k what is after block k; heads and neurons of b
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from scipy import stats
 
 from ..features import FeatureExtractor
 from ..files import check_empty, flag
-from ..generation import LanguageModelArguments, check_one_of, check_predicted, encode, token_text
+from ..generation import LanguageModelArguments, check_one_of, encode, token_text
 from ..generation.scoring import read_lines
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
@@ -36,7 +36,9 @@ class Example(NamedTuple):
 
 @dataclass(kw_only=True)
 class AnalysisArguments(LanguageModelArguments):
-    """Which model, which texts, and where the result goes: the flags of all analyses."""
+    """The flags of all analyses, to which most add some."""
+
+    heading: ClassVar[str] = "Which model and texts, what is asked, and where the result goes"
 
     text: list[str] | None = flag(None, "Texts; without text and file, bundled sentences.")
     file: str | None = flag(None, "File of texts: one a line, or rows of CSV, TSV, JSONL or Parquet.")
@@ -65,7 +67,8 @@ class AnalysisArguments(LanguageModelArguments):
         """The first token ids of the texts; a `ValueError` names the text that has fewer than `fewest`."""
         found = [encode(tokenizer, example.text) for example in self.examples]
         for ids, example in zip(found, self.examples, strict=True):
-            check_predicted(ids, f"The text {example.text!r}", fewest)
+            if len(ids) < fewest:
+                raise ValueError(f"The text {example.text!r} has fewer than {fewest} tokens: write more.")
         if longer := sum(len(ids) > limit for ids in found):
             print(f"Of {longer:,} of {len(found):,} texts only the first {limit:,} tokens are read.")
         return [ids[:limit] for ids in found]
@@ -99,13 +102,10 @@ def text_states(
     layers: Sequence[int | str] | str = "all",
     by_word: bool = False,
 ) -> tuple[dict[int, np.ndarray], list[tuple[int, int, int]]]:
-    """
-    States of texts (mean over their tokens) or of their words (last token), by layer `(units, n_embd)`; and of each
-    unit the number of its text, its first and its end character.
-    """
+    """States, `(units, n_embd)` by layer, of texts (means) or words (last tokens); of each its text, start and end."""
     unit = {"pooling": "none", "unit": "word", "word_pooling": "last"} if by_word else {"pooling": "mean"}
     found = FeatureExtractor(model, tokenizer, layers=layers, **unit)(list(texts))
-    states = {layer: found.states[layer].float().numpy() for layer in sorted(found.states)}
+    states = {layer: values.float().numpy() for layer, values in found.states.items()}
     if not by_word:
         return states, [(number, 0, len(text)) for number, text in enumerate(texts)]
     numbers = np.repeat(np.arange(len(texts)), np.diff(found.offsets)).tolist()
@@ -120,22 +120,16 @@ def with_random_weights(model: GPTPreTrainedModel, seed: int = 0) -> GPTPreTrain
         return type(model)(copy.deepcopy(model.config)).to(model.device).eval()
 
 
-def mean_intervals(values: npt.ArrayLike, seed: int = 0) -> np.ndarray:
-    """Mean, low and high, `(3, ...)`, of examples, `(examples, ...)`: percentiles (95%) of 1,000 bootstrap draws."""
-    values = np.asarray(values, dtype=np.float64)
-    mean = values.mean(0)
+def mean_intervals(values: npt.ArrayLike, seed: int = 0) -> dict[str, np.ndarray]:
+    """Of examples, `(examples, ...)`, `mean`, `low` and `high`: percentiles (95%) of 1,000 bootstrap draws."""
+    mean = np.mean(values, 0, dtype=np.float64)
     if len(values) < 2:
-        return np.stack([mean, mean, mean])
-    settings = {"axis": 0, "vectorized": True, "n_resamples": 1000, "method": "percentile", "rng": seed, "batch": 50}
-    found = stats.bootstrap((values,), np.mean, **settings).confidence_interval
-    return np.stack([mean, found.low, found.high])
+        return dict.fromkeys(("mean", "low", "high"), mean)
+    settings = {"n_resamples": 1000, "batch": 50, "vectorized": True, "method": "percentile", "rng": seed}
+    found = stats.bootstrap((np.asarray(values, np.float64),), np.mean, **settings).confidence_interval
+    return {"mean": mean, "low": found.low, "high": found.high}
 
 
-def interval_record(values: np.ndarray) -> dict[str, Any]:
-    """What `mean_intervals` gives, `(3, ...)`, for JSON: `mean`, `low` and `high`."""
-    return dict(zip(("mean", "low", "high"), np.asarray(values).tolist(), strict=True))
-
-
-def interval_text(row: Mapping[str, float], name: str = "mean", form: str = ".3f") -> str:
-    """A number of a row with its interval, `low` to `high`."""
-    return f"{row[name]:{form}} ({row['low']:{form}} to {row['high']:{form}})"
+def interval_text(values: Iterable[float], form: str = ".3f") -> str:
+    """A number with its interval, of the number, low and high."""
+    return "{} ({} to {})".format(*(f"{value:{form}}" for value in values))

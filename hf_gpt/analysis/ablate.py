@@ -72,8 +72,8 @@ def attach(model: GPTPreTrainedModel, parts: Iterable[Part]) -> ExitStack:
 
 
 def text_losses(model: GPTForCausalLM, texts: Sequence[Sequence[int]]) -> np.ndarray:
-    """Loss of each text, `(texts,)`, of what the context holds of it, in nats per predicted token."""
-    scores = score_texts(model, [list(ids[: model.config.n_positions]) for ids in texts], batch_size=_BATCH)
+    """Loss of each text, `(texts,)`, in nats per predicted token."""
+    scores = score_texts(model, texts, batch_size=_BATCH)
     return np.array([-score.log_probability / len(score.log_probs) for score in scores])
 
 
@@ -83,8 +83,7 @@ def task_errors(
 ) -> np.ndarray:
     """A classifier's cross-entropy of texts, ids without specials, or with `error` 1 where it is wrong: `(texts,)`."""
     config, found = model.config, []
-    paths = [[config.start_token_id, *ids[: config.n_positions - 2], config.classify_token_id] for ids in texts]
-    trees = [TokenTree.from_paths([path]) for path in paths]
+    trees = [TokenTree.from_paths([[config.start_token_id, *ids, config.classify_token_id]]) for ids in texts]
     for begin in range(0, len(texts), _BATCH):
         batch = collate_trees(trees[begin : begin + _BATCH], config.pad_token_id, config.is_causal)
         found.append(model(**{name: value.to(model.device) for name, value in batch.items()}).logits.double().cpu())
@@ -105,50 +104,45 @@ def masked(model: GPTPreTrainedModel, masks: Iterable[list[Part]], measure: Call
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model and texts, what is switched off, and where the result goes."""
-
     what: str = flag("heads", "What is switched off.", _NAMES)
     metric: str = flag("lm_loss", "The loss of a language model; loss or errors of a classifier.", _METRICS)
     max_rise: float = flag(0.01, "By how much the measure may rise under the saved mask.")
 
 
 def run(args: Arguments) -> None:
-    """Switch off, measure, rank, prune."""
-    model, tokenizer = args.load(GPTForCausalLM if args.metric == "lm_loss" else GPTForSequenceClassification)
-    texts = args.token_ids(tokenizer, model.config.n_positions, fewest=2 if args.metric == "lm_loss" else 1)
+    head, specials = (GPTForCausalLM, 0) if args.metric == "lm_loss" else (GPTForSequenceClassification, 2)
+    model, tokenizer = args.load(head)
+    texts = args.token_ids(tokenizer, model.config.n_positions - specials, fewest=1 if specials else 2)
     measure = partial(text_losses, model, texts)
-    if args.metric != "lm_loss":
-        if model.config.problem_type not in (None, "single_label_classification"):
-            kind = model.config.problem_type
+    if specials:
+        if (kind := model.config.problem_type) not in (None, "single_label_classification"):
             raise ValueError(f"--metric {args.metric} is of one class a text, {args.name} of {kind}.")
         labels, known = [str(example.label) for example in args.examples], model.config.label2id
         if unknown := {*labels} - known.keys():
-            names = f"{', '.join(known)}, not {', '.join(unknown)}"
-            raise ValueError(f"--metric {args.metric}: {args.name} has the labels {names}.")
+            raise ValueError(f"{args.name} has the labels {', '.join(known)}, not {', '.join(unknown)}.")
         measure = partial(task_errors, model, texts, [known[label] for label in labels], args.metric)
     parts = parts_of(model.config, args.what)
     whole, *changed = masked(model, [[], *([part] for part in parts)], measure)
-    intervals = mean_intervals(np.stack(changed, 1) - whole[:, None], args.seed)  # (3, parts)
+    intervals = mean_intervals(np.stack(changed, 1) - whole[:, None], args.seed).values()  # (parts,) each
     rows = [
         {"name": _NAMES[args.what].format(*part[1:]), "part": part, "change": change, "low": low, "high": high}
-        for part, change, low, high in zip(parts, *intervals.tolist(), strict=True)
+        for part, change, low, high in zip(parts, *intervals, strict=True)
     ]
     ranked = sorted(rows, key=lambda row: -row["change"])
     print(f"{args.metric} of {len(texts)} texts: {whole.mean():.4f}; without one of the {args.what}:")
     for row in ranked[:_SHOWN]:
-        print(f"  {row['name']:16} {interval_text(row, 'change', '+.4f')}")
-    write_json(args.folder / "effects.json", {"metric": args.metric, "whole": float(whole.mean()), "parts": ranked})
+        print(f"  {row['name']:16} {interval_text((row[end] for end in ('change', 'low', 'high')), '+.4f')}")
+    write_json(args.folder / "effects.json", {"metric": args.metric, "whole": whole.mean(), "parts": ranked})
 
     def curve(order: list[Part]) -> np.ndarray:
         return masked(model, (order[:count] for count in range(len(order) + 1)), measure).mean(1)
 
     order = [row["part"] for row in sorted(rows, key=lambda row: row["change"])]
-    values = curve(order)
-    curves = {"least needed first": values.tolist()}
+    curves = {"least needed first": (values := curve(order))}
     if args.what != "neurons":
         random = np.random.default_rng(args.seed)
         found = [curve([order[number] for number in random.permutation(len(order))]) for _ in range(_RANDOM)]
-        curves[f"random (mean of {_RANDOM})"] = np.mean(found, 0).tolist()
+        curves[f"random (mean of {_RANDOM})"] = np.mean(found, 0)
     allowed = int(np.flatnonzero(values <= values[0] + args.max_rise).max())
     write_json(args.folder / "mask.json", {"first_layer": 1, "parts": sorted(order[:allowed])})
     figure = curves_figure({"": curves}, f"{args.name}: {args.metric} as {args.what} are switched off", "switched off")

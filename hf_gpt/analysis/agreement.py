@@ -25,7 +25,7 @@ from ..generation.scoring import BEGINNINGS, MinimalPair, beginning_ids, read_pa
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from . import AnalysisArguments, with_random_weights
-from .figures import rows_figure, write_figure
+from .figures import curves_figure, write_figure
 
 _PEOPLE = "author baker boy captain doctor driver farmer girl guard king lawyer nurse pilot sailor singer teacher"
 _THINGS = "apple boat book bottle chair cloud door house key lamp letter mountain picture river stone table"
@@ -114,8 +114,6 @@ def accuracies(pairs: Sequence[MinimalPair], scores: Mapping[str, np.ndarray]) -
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model, which pairs, and where the result goes."""
-
     # No flags: a sentence alone says nothing, and pairs have columns of their own.
     text: None = field(default=None, init=False)
     text_column: str = field(default="text", init=False)
@@ -126,7 +124,6 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
-    """Score both sentences of each pair, count, draw."""
     made = args.file is None
     pairs = agreement_pairs(args.max_pairs, args.seed) if made else read_sets(Path(args.file), args.max_pairs)
     model, tokenizer = args.load()
@@ -134,8 +131,11 @@ def run(args: Arguments) -> None:
     scores = {name: score_pairs(each, tokenizer, pairs, args.beginning) for name, each in models.items()}
     rows = accuracies(pairs, scores)
     print_table(rows)
+    curves = {}
     for name in models:
-        found = [row["accuracy"] for row in rows if row["of"] == name]
-        print(f"mean of {len(found)} phenomena, {name}: {np.mean(found):.3f}")
-    figure = rows_figure(rows, f"Minimal pairs that are right, {args.name}", "accuracy", 0.5)
+        own = [row for row in rows if row["of"] == name]
+        print(f"mean of {len(own)} phenomena, {name}: {np.mean([row['accuracy'] for row in own]):.3f}")
+        curves[name] = [[row[end] for row in own] for end in ("accuracy", "low", "high")]
+    names = [row["name"] for row in own]
+    figure = curves_figure({"accuracy": curves}, f"Minimal pairs that are right, {args.name}", names=names)
     write_figure(args.folder / "agreement.png", figure, rows)

@@ -9,18 +9,17 @@ distance in tokens, and the shares of its attention on the first token and on th
 text, which sees itself alone, does not count; of a long text the first 64 tokens are read.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from transformers.utils import ModelOutput
 
 from ..files import write_json
-from ..generation import check_predicted
 from ..model.modeling_gpt import GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer
-from . import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
+from . import AnalysisArguments, interval_text, mean_intervals, words_of
 from .figures import heads_figure, write_figure, write_page
 
 STATISTICS = ("entropy", "distance", "first", "previous")
@@ -28,23 +27,20 @@ STATISTICS = ("entropy", "distance", "first", "previous")
 _TOKENS = 64
 
 
-@contextmanager
-def eager_attention(model: GPTPreTrainedModel) -> Iterator[None]:
-    """Within it, a model computes eager attention, the one that returns probabilities."""
-    before = model.config._attn_implementation
+@torch.no_grad()
+def outputs_of(model: GPTPreTrainedModel, ids: Sequence[int]) -> ModelOutput:
+    """A model's output for a text with all states, and attention by the implementation that returns probabilities."""
+    row, before = torch.tensor([ids], device=model.device), model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
-        yield
+        return model(row, use_cache=False, output_hidden_states=True, output_attentions=True)
     finally:
         model.set_attn_implementation(before)
 
 
-@torch.no_grad()
 def attention_of(model: GPTPreTrainedModel, ids: Sequence[int]) -> torch.Tensor:
     """`(layers, heads, length, length)`: what each token of a text (third axis) gives to each (fourth), in all 1."""
-    with eager_attention(model.base_model):
-        outputs = model.base_model(torch.tensor([ids], device=model.device), use_cache=False, output_attentions=True)
-    return torch.cat(outputs.attentions).float().cpu()
+    return torch.cat(outputs_of(model.base_model, ids).attentions).float().cpu()
 
 
 def page_record(tokenizer: GPTTokenizer, ids: Sequence[int], weights: torch.Tensor) -> dict[str, Any]:
@@ -53,11 +49,7 @@ def page_record(tokenizer: GPTTokenizer, ids: Sequence[int], weights: torch.Tens
 
 
 def head_statistics(weights: torch.Tensor) -> np.ndarray:
-    """
-    Where the heads look, as means over the tokens but the first, `(4, layers, heads)` in the order of `STATISTICS`:
-    entropy in bits, distance in tokens, and the shares of attention on the first token and the token before.
-    """
-    check_predicted(range(weights.shape[-1]))
+    """Means of `STATISTICS` over the tokens but the first, in bits, tokens and shares: `(4, layers, heads)`."""
     weights = weights.double()[:, :, 1:]  # (layers, heads, length - 1, length)
     position = torch.arange(weights.shape[-1], dtype=torch.float64)
     found = [
@@ -73,18 +65,17 @@ Arguments = AnalysisArguments
 
 
 def run(args: Arguments) -> None:
-    """Read, count, draw."""
     model, tokenizer = args.load()
     texts, title = args.token_ids(tokenizer, min(_TOKENS, model.config.n_positions)), f"Attention of {args.name}"
     read = [attention_of(model, ids) for ids in texts]
     record = page_record(tokenizer, texts[0], read[0])
     write_page(args.folder / "attention.html", title, record)
-    record["weights"] = read[0].tolist()
+    record["weights"] = read[0]  # exact in the JSON
     write_figure(args.folder / "attention.png", heads_figure(read[0].numpy(), title), record)
-    values = mean_intervals([head_statistics(weights) for weights in read], args.seed)
-    record = {name: interval_record(values[:, number]) for number, name in enumerate(STATISTICS)}
-    write_json(args.folder / "statistics.json", record)
-    for number, name in enumerate(STATISTICS[2:], 2):
-        layer, head = divmod(int(values[0, number].argmax()), model.config.n_head)
-        interval = interval_text(interval_record(values[:, number, layer, head]), form=".2f")
+    found = np.stack([head_statistics(weights) for weights in read], 1)  # (4, texts, layers, heads)
+    values = {name: mean_intervals(each, args.seed) for name, each in zip(STATISTICS, found, strict=True)}
+    write_json(args.folder / "statistics.json", values)
+    for name in STATISTICS[2:]:
+        layer, head = divmod(int(values[name]["mean"].argmax()), model.config.n_head)
+        interval = interval_text((each[layer, head] for each in values[name].values()), ".2f")
         print(f"most on the {name} token: layer {layer + 1}, head {head}: {interval}")

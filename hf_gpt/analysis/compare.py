@@ -19,9 +19,10 @@ import torch
 from ..files import flag, write_json
 from ..generation import LanguageModelArguments
 from ..model.modeling_gpt import GPTForCausalLM
-from . import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
-from .attention import eager_attention
-from .figures import grid_figure, write_coloured, write_figure
+from . import AnalysisArguments, interval_text, mean_intervals, words_of
+from .attention import outputs_of
+from .figures import cells_figure, write_figure, write_page
+from .lens import lens_statistics
 
 # Tokens that CKA is computed of, and texts that are shown.
 _TOKENS, _TEXTS = 20_000, 20
@@ -29,28 +30,18 @@ _SUMMARY = ("next_tokens_changed", "divergence_bits", "perplexity_before", "perp
 
 
 def linear_cka(first: np.ndarray, second: np.ndarray) -> float:
-    """
-    Linear centred kernel alignment (Kornblith et al., 2019, equation 4) of states of the same examples: from 0 to 1,
-    alike but for rotation and scale; NaN where one does not vary.
-    """
+    """Linear CKA (Kornblith et al., 2019, equation 4) of states of the same examples; NaN where one does not vary."""
     first, second = (each - each.mean(0) for each in (first.astype(np.float64), second.astype(np.float64)))
     both = np.linalg.norm(second.T @ first) ** 2
     scale = np.linalg.norm(first.T @ first) * np.linalg.norm(second.T @ second)
     return float(both / scale) if scale else float("nan")
 
 
-@torch.no_grad()
 def read(model: GPTForCausalLM, ids: Sequence[int]) -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
-    """
-    States `(layers + 1, length, n_embd)` and attention `(layers, heads, length, length)` of a text, and log-
-    probabilities of the tokens that follow, `(length - 1, vocab_size)`.
-    """
-    row = torch.tensor([ids], device=model.device)
-    with eager_attention(model):
-        outputs = model(row, use_cache=False, output_hidden_states=True, output_attentions=True)
-    log_probs = outputs.logits[0, :-1].double().log_softmax(-1).cpu()
+    """States, `(layers + 1, length, n_embd)`, attention (see `attention_of`) and log-probabilities of a text."""
+    outputs = outputs_of(model, ids)
     states, weights = (torch.cat(each).float().cpu().numpy() for each in (outputs.hidden_states, outputs.attentions))
-    return states, weights, log_probs
+    return states, weights, outputs.logits[0].double().log_softmax(-1).cpu()  # (length, vocab_size)
 
 
 def attention_shift(before: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -58,20 +49,12 @@ def attention_shift(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     return np.abs(before - after)[:, :, 1:].sum(-1).mean(-1) / 2
 
 
-def next_token_divergence(before: torch.Tensor, after: torch.Tensor) -> np.ndarray:
-    """Kullback-Leibler divergence of what was predicted from what is, in bits, after each token: `(length - 1,)`."""
-    return ((before.exp() * (before - after)).sum(-1) / np.log(2)).numpy()
-
-
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which models, which texts, and where the result goes."""
-
     other: str = flag(help="Folder or Hub id of the model as it is after the change.")
 
 
 def run(args: Arguments) -> None:
-    """Read with both, compare, draw."""
     (first, tokenizer), (second, other) = args.load(), LanguageModelArguments(args.other, device=args.device).load()
     shapes = [(model.config.n_layer, model.config.n_head) for model in (first, second)]
     if shapes[0] != shapes[1] or tokenizer.get_vocab() != other.get_vocab():
@@ -82,23 +65,22 @@ def run(args: Arguments) -> None:
         states += [both_states] if tokens < _TOKENS else []
         tokens += len(ids)
         shifts.append(attention_shift(*weights))
-        divergence = next_token_divergence(*log_probs)
-        shown.append({"words": words_of(tokenizer, ids), "values": [0.0, *divergence.tolist()]})
-        likeliest = torch.stack(log_probs).argmax(-1)
-        changed = (likeliest[0] != likeliest[1]).double().mean().item()
-        before, after = (-each[range(len(ids) - 1), ids[1:]].mean().item() for each in log_probs)
-        rows.append([changed, divergence.mean(), before, after, after - before])
-    names = [args.name, Path(args.other).name]
+        # The model of before in the place of the last layer.
+        (after, before), (same, _), (divergence, _) = lens_statistics(torch.stack(log_probs[::-1]), ids)
+        shown.append({"words": words_of(tokenizer, ids), "values": [0.0, *divergence]})
+        rows.append([np.mean(each) for each in (1 - same, divergence, before, after, after - before)])
+    names = f"{args.name} and {Path(args.other).name}"
     layers = [np.concatenate(each, axis=1) for each in zip(*states, strict=True)]  # (layers + 1, tokens, n_embd)
     grid = np.array([[linear_cka(one, other) for other in layers[1]] for one in layers[0]])
-    figure = grid_figure(grid, "Linear CKA", *(f"layer of {name}" for name in names))
-    write_figure(args.folder / "cka.png", figure, {"cka": grid.tolist()})
-    title = f"Bits by which the prediction of each token changed: {' and '.join(names)}"
-    write_coloured(args.folder / "compare", title, shown[:_TEXTS])
-    write_json(args.folder / "shift.json", interval_record(mean_intervals(shifts, args.seed)))
-    mean = mean_intervals(rows, args.seed)
-    mean[:, 2:] = np.exp(mean[:, 2:])
-    summary = dict(zip(_SUMMARY, map(interval_record, mean.T), strict=True))
+    cells = [[f"{value:.2f}" for value in row] for row in grid]
+    figure = cells_figure(grid, cells, range(len(grid)), f"Linear CKA of layers: {names} (across)")
+    write_figure(args.folder / "cka.png", figure, {"cka": grid})
+    title = f"Bits by which the prediction of each token changed: {names}"
+    write_page(args.folder / "compare.html", title, {"texts": shown[:_TEXTS]}, "coloured")
+    write_json(args.folder / "shift.json", mean_intervals(shifts, args.seed))
+    summary = {}
+    for name, values in zip(_SUMMARY, np.transpose(rows), strict=True):
+        found = mean_intervals(values, args.seed)
+        summary[name] = {end: np.exp2(each) if "perplexity" in name else each for end, each in found.items()}
+        print(f"{name.replace('_', ' '):28} {interval_text(summary[name].values())}")
     write_json(args.folder / "summary.json", {"texts": len(rows), **summary})
-    for name, value in summary.items():
-        print(f"{name.replace('_', ' '):28} {interval_text(value)}")

@@ -27,19 +27,14 @@ def render_page(template: str, title: str, data: Any) -> str:
     return templates.render_page(Path(__file__).parent / "templates" / f"{template}.html.jinja", title, data)
 
 
-def write_page(path: Path, title: str, data: Any) -> None:
-    """Write a page atomically, from the template that has the name of the file."""
-    write_text(path, render_page(path.stem, title, data))
-
-
-def write_coloured(path: Path, title: str, texts: Sequence[Mapping[str, Any]]) -> None:
+def write_page(path: Path, title: str, data: Any, template: str = "") -> None:
     """
-    Coloured texts as a page, and as JSON, at a path without a suffix. A text has `words`, `values` (a number each) and
-    optionally `label` and `view`: texts of one view are coloured on one scale.
+    Write a page to an HTML file, by default from the template that has its name, and what it shows to a JSON file next
+    to it, each atomically. Of `coloured` each of the `texts` has `words`, `values` (a number each) and optionally
+    `label` and `view`: texts of one view are coloured on one scale.
     """
-    record = {"title": title, "texts": list(texts)}
-    write_text(path.with_suffix(".html"), render_page("coloured", title, record))
-    write_json(path.with_suffix(".json"), record)
+    write_text(path, render_page(template or path.stem, title, data))
+    write_json(path.with_suffix(".json"), data)
 
 
 def terminal_text(words: Sequence[str], values: Sequence[float]) -> str:
@@ -52,8 +47,7 @@ def new_figure(width: float = 8, height: float = 5, title: str = "") -> "Figure"
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    if title:
-        figure.suptitle(title, fontsize="medium", wrap=True)
+    figure.suptitle(title, fontsize="medium", wrap=True)
     return figure
 
 
@@ -66,16 +60,7 @@ def write_figure(path: Path, figure: "Figure", data: Any) -> None:
     write_json(path.with_suffix(".json"), data)
 
 
-def grid_figure(values: np.ndarray, title: str, rows: str, columns: str) -> "Figure":
-    """A matrix as shades with their scale, which read as well in grey; rows and columns are numbered from 0."""
-    figure = new_figure(max(5, 1.5 + 0.6 * values.shape[1]), 1.6 + 0.45 * len(values), title)
-    axes = figure.subplots()
-    figure.colorbar(axes.imshow(values, cmap="viridis", aspect="auto"))
-    axes.set(xlabel=columns, ylabel=rows, xticks=range(values.shape[1]), yticks=range(len(values)))
-    return figure
-
-
-def words_figure(shares: np.ndarray, words: Sequence[Sequence[str]], columns: Sequence[str], title: str) -> "Figure":
+def cells_figure(shares: np.ndarray, words: Sequence[Sequence[str]], columns: Sequence[str], title: str) -> "Figure":
     """A word in each cell of a matrix of shares `(layers, columns)`, on the darker a ground the larger its share."""
     figure = new_figure(max(5, 1.5 + 0.75 * shares.shape[1]), 1.6 + 0.32 * len(shares), title)
     axes = figure.subplots()
@@ -93,46 +78,28 @@ def heads_figure(weights: np.ndarray, title: str) -> "Figure":
     """Attention `(layers, heads, length, length)`, from layer 1, as a grid of squares, the darker the more."""
     layers, heads = weights.shape[:2]
     figure = new_figure(1.1 * heads + 0.5, 1.1 * layers + 0.6, title)
-    panels = figure.subplots(layers, heads, squeeze=False)
+    panels = figure.subplots(layers, heads, squeeze=False, subplot_kw={"xticks": [], "yticks": []})
     for block, head in np.ndindex(layers, heads):
         panels[block, head].imshow(weights[block, head], cmap="Greys", vmin=0, vmax=1)
-        panels[block, head].set(xticks=[], yticks=[])
         panels[0, head].set_title(f"head {head}", fontsize="small")
         panels[block, 0].set_ylabel(f"layer {block + 1}", fontsize="small")
     return figure
 
 
-def curves_figure(panels: Mapping[str, Mapping[str, Sequence]], title: str, across: str) -> "Figure":
-    """Panels of named curves over 0, 1, 2, ...: values, `(places,)`, or mean, low and high, `(3, places)`."""
-    columns = min(3, len(panels))
-    rows = -(-len(panels) // columns)
-    figure = new_figure(max(6, 3.7 * columns), 0.6 + (4 if len(panels) == 1 else 2.3 * rows), title)
-    all_axes = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes, (name, curves) in zip(all_axes, panels.items(), strict=False):
+def curves_figure(
+    panels: Mapping[str, Mapping[str, Sequence]], title: str, across: str = "", names: Sequence[str] = ()
+) -> "Figure":
+    """Panels of named curves over 0, 1, ... or `names`: values, `(places,)`, or mean, low and high, `(3, places)`."""
+    height, line = (6, "") if names else (3.5, "-")
+    figure = new_figure(max(6, 0.4 * len(names)), 0.6 + height * len(panels), title)
+    for axes, (name, curves) in zip(figure.subplots(len(panels), squeeze=False).flat, panels.items(), strict=True):
         for (curve, values), mark in zip(curves.items(), _MARKS, strict=False):
             mean, low, high = np.broadcast_to(values, (3, np.shape(values)[-1]))
-            axes.errorbar(range(len(mean)), mean, [mean - low, high - mean], label=curve, marker=mark, capsize=2)
-        axes.set_title(name, fontsize="small")
-        axes.set_xlabel(across)
+            ends = [mean - low, high - mean]
+            axes.errorbar(range(len(mean)), mean, ends, label=curve, marker=mark, linestyle=line, capsize=2)
+        axes.set(title=name, xlabel=across)
         axes.xaxis.get_major_locator().set_params(integer=True)
-    for axes in all_axes[len(panels) :]:
-        axes.axis("off")
-    all_axes[0].legend(fontsize="x-small")
-    return figure
-
-
-def rows_figure(rows: Sequence[Mapping[str, Any]], title: str, value: str, mark: float) -> "Figure":
-    """Rows of `name`, `of` (whose it is), `value`, `low` and `high`: a line for each name, a mark for each `of`."""
-    names = list(dict.fromkeys(row["name"] for row in rows))
-    figure = new_figure(7.5, 1.2 + 0.26 * len(names), title)
-    axes = figure.subplots()
-    for number, of in enumerate(dict.fromkeys(row["of"] for row in rows)):
-        own = [row for row in rows if row["of"] == of]
-        values, *ends = np.array([[row[key] for key in (value, "low", "high")] for row in own]).T
-        places = [names.index(row["name"]) + 0.2 * number for row in own]
-        axes.errorbar(values, places, xerr=np.abs(ends - values), label=of, fmt=_MARKS[number], capsize=2)
-    axes.axvline(mark, color="grey", linewidth=0.8, linestyle=":")
-    axes.set(yticks=range(len(names)), yticklabels=names, xlabel=value)
-    axes.invert_yaxis()
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
+        if names:
+            axes.set_xticks(range(len(names)), names, rotation=60, ha="right")
+        axes.legend(fontsize="x-small")
     return figure

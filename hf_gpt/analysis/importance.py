@@ -31,7 +31,7 @@ from ..model.tokenization_gpt import GPTTokenizer
 from ..trees.collators import collate_trees
 from ..trees.token_tree import TokenTree
 from . import AnalysisArguments
-from .figures import terminal_text, write_coloured
+from .figures import terminal_text, write_page
 
 METHODS = ("perturbation", "gradient", "integrated", "occlusion")
 # The heads that are explained in addition to the language model's, and flags that only some have.
@@ -136,10 +136,7 @@ def next_word_score(
 
 
 def class_score(model: GPTPreTrainedModel, passage: Passage, wanted: int | None = None) -> tuple[Score, int]:
-    """
-    What speaks for a class or choice, by default the likeliest one, and its number: the log-odds against all others,
-    or the logit where there are none or they are not excluded.
-    """
+    """The log-odds of a class or choice, by default the likeliest (the logit if not exclusive); and its number."""
     by_choice = isinstance(model, GPTForMultipleChoice)
     count = len(passage.tree.path_ends) if by_choice else model.config.num_labels
     batch = collate_trees([passage.tree], 0, model.config.is_causal)
@@ -237,9 +234,8 @@ def shares(values: Sequence[float], method: str) -> list[float]:
 @torch.no_grad()
 def faithfulness(score: Score, scores: dict[str, Sequence[float]], orders: int = 10, seed: int = 0) -> dict[str, Any]:
     """
-    Of each method and, as a mean, of `random` orders: `deletion` and `insertion`, the score `(words + 1,)` as words
-    become the mean embedding or come back from it, the most important first, and the means under these curves
-    (`deletion_area`, the lower, and `insertion_area`, the higher, the more faithful).
+    Of each method and, as a mean, of `random` orders: the score, `(words + 1,)`, as words become the mean embedding,
+    the most important first (`deletion`), or come back from it (`insertion`), and the means (`..._area`).
     """
     random = np.random.default_rng(seed)
     ranked = {name: [np.argsort(-np.asarray(values), kind="stable")] for name, values in scores.items()}
@@ -261,8 +257,6 @@ def faithfulness(score: Score, scores: dict[str, Sequence[float]], orders: int =
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model and texts, what is explained, and where the result goes."""
-
     next_word: str | None = flag(None, "What comes next, of a language model; by default the likeliest token.")
     class_name: str | None = flag(None, "Class, or choice, that is explained; by default the likeliest one.")
     second_text: str | None = flag(None, "Of a pair: the second text, the same for all.")
@@ -273,7 +267,6 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
-    """Score the words of each text by each method, compare, draw."""
     if args.choices and (len(args.text or ()) != 1 or len(args.choices) < 2):
         raise ValueError("--choices takes two or more, and one --text.")
     model, tokenizer = args.load(_model_class(args))
@@ -299,14 +292,12 @@ def run(args: Arguments) -> None:
             areas.setdefault(name, []).append([each["deletion_area"], each["insertion_area"]])
         records.append({"target": target, "words": score.words, "methods": found, "curves": curves})
     if shown:
-        write_coloured(args.folder / "importance", f"Words that mattered to {args.name}", shown)
+        title = f"Words that mattered to {args.name}"
+        write_page(args.folder / "importance.html", title, {"texts": shown}, "coloured")
     write_json(args.folder / "details.json", records)
-    table = []
-    for name, each in areas.items():
-        deletion, insertion = np.mean(each, 0).tolist()
-        table.append({"area under": name, "deletion (low is good)": deletion, "insertion (high is good)": insertion})
+    deletion, insertion = zip(*(np.mean(each, 0) for each in areas.values()), strict=True)
     print()
-    print_table(table)
+    print_table({"area under": [*areas], "deletion (low is good)": deletion, "insertion (high is good)": insertion})
 
 
 def _model_class(args: Arguments) -> type[GPTPreTrainedModel]:

@@ -26,11 +26,11 @@ from torch import nn
 from tqdm import tqdm
 
 from ..files import flag, write_json
-from ..generation import check_predicted, encode, print_table
+from ..generation import encode, print_table
 from ..model.modeling_gpt import GPTForCausalLM
 from ..training.text_files import iter_texts
-from . import AnalysisArguments, interval_record, interval_text, mean_intervals, words_of
-from .figures import words_figure, write_figure, write_page
+from . import AnalysisArguments, interval_text, mean_intervals, words_of
+from .figures import cells_figure, write_figure, write_page
 
 STATISTICS = ("surprisal", "agreement", "divergence")
 # What the tuned lens is trained on by default, and tokens of a step: a gradient of so few is good enough.
@@ -54,10 +54,7 @@ def read_out(model: GPTForCausalLM, states: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def lens(model: GPTForCausalLM, ids: Sequence[int], maps: Sequence[nn.Module] | None = None) -> torch.Tensor:
-    """
-    Log-probabilities, `(layers + 1, length, vocab_size)`, of what every layer would predict after every token: the
-    logit lens, or, with the maps of `tuned_lens`, the tuned one.
-    """
+    """Log-probabilities, `(layers + 1, length, vocab_size)`, by the logit lens, or with `maps` by the tuned one."""
     *before, last = layer_states(model, ids)
     found = [read_out(model, each(state)) for each, state in zip(maps or repeat(nn.Identity()), before, strict=False)]
     return torch.stack([*found, model.token_logits(last).float().log_softmax(-1)]).cpu()
@@ -67,9 +64,8 @@ def tuned_lens(
     model: GPTForCausalLM, texts: Sequence[Sequence[int]], steps: int = 250, learning_rate: float = 2e-3, seed: int = 0
 ) -> nn.ModuleList:
     """
-    The tuned lens (Belrose et al., 2023): of every layer but the last an affine map of its states, `nn.Linear`, which
-    Adam, from the identity on, has the divergence of the model's prediction from the layer's make small; in each step
-    on one of the texts, token ids that fit into the context, drawn at random.
+    The tuned lens (Belrose et al., 2023): of every layer but the last an affine map of its states, which Adam trains
+    from the identity on, in each step on one of the texts, token ids that fit into the context, drawn at random.
     """
     width, order = model.config.n_embd, np.random.default_rng(seed).integers(len(texts), size=steps)
     maps = nn.ModuleList(nn.Linear(width, width) for _ in model.transformer.h).to(model.device)
@@ -93,42 +89,39 @@ def tuned_lens(
 
 def lens_statistics(seen: torch.Tensor, ids: Sequence[int]) -> np.ndarray:
     """
-    Of each layer of what `lens` gives, `(3, layers + 1)` in the order of `STATISTICS`: surprisal of the next token,
-    share of first guesses that are the model's, and the Kullback-Leibler divergence of its prediction, in bits.
+    Of each layer of `lens` after each token, `(3, layers + 1, length - 1)`: surprisal of the next token in bits,
+    whether the first guess is that of the last layer, and the Kullback-Leibler divergence of its prediction, in bits.
     """
-    check_predicted(ids)
     log_probs, targets = seen[:, :-1].double(), torch.tensor(ids[1:])
     last = log_probs[-1]  # (length - 1, vocab_size)
     surprisal = -log_probs.gather(2, targets.expand(len(log_probs), -1)[..., None])[..., 0]  # (layers + 1, length - 1)
     agreement = (log_probs.argmax(-1) == last.argmax(-1)).double()
     divergence = (last.exp() * (last - log_probs)).sum(-1)
-    return torch.stack([surprisal / np.log(2), agreement, divergence / np.log(2)]).mean(-1).numpy()
+    return torch.stack([surprisal / np.log(2), agreement, divergence / np.log(2)]).numpy()
 
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model, which texts, and where the result goes."""
-
     tuned: bool = flag(False, "Train the tuned lens, and compare it with the logit lens.")
     text_files: list[str] | None = flag(None, "With --tuned: texts to train on; by default the bundled stories.")
     steps: int = flag(250, "With --tuned: of training, on 128 tokens each.")
 
 
 def run(args: Arguments) -> None:
-    """Read, guess, draw."""
     model, tokenizer = args.load()
     context, title = model.config.n_positions, f"What the layers of {args.name} would predict"
     texts, maps = args.token_ids(tokenizer, context), {"": None}
     if args.tuned:
         files = iter_texts(args.text_files, args.text_column) if args.text_files else iter_texts(_STORIES, "story")
         read = [token for _, text in files for token in encode(tokenizer, text)]
-        check_predicted(read, "The text of --text_files", 1)
+        if not read:
+            raise ValueError("The text of --text_files has no token: name other files.")
         size = min(_ROW, context)
         rows = [read[begin : begin + size] for begin in range(0, len(read), size)]
         maps["tuned_"] = tuned_lens(model, rows, args.steps, seed=args.seed)
-    values = {}  # (3, layers + 1) each
+    values = {}
     for name, own in maps.items():
-        each = np.stack([lens_statistics(lens(model, ids, own), ids) for ids in texts]).transpose(1, 0, 2)
+        each = np.stack([lens_statistics(lens(model, ids, own), ids).mean(-1) for ids in texts], 1)
         values |= {f"{name}{what}": mean_intervals(of, args.seed) for what, of in zip(STATISTICS, each, strict=True)}
     ids = texts[0][:_TOKENS]
     top = lens(model, ids, own).topk(_GUESSES)  # (layers + 1, length, count)
@@ -140,10 +133,8 @@ def run(args: Arguments) -> None:
     shown = {"tokens": words_of(tokenizer, ids), "guesses": guesses}
     write_page(args.folder / "lens.html", title, shown)
     best = [[cell[0][0] for cell in layer] for layer in guesses]
-    write_figure(args.folder / "lens.png", words_figure(chances[..., 0], best, shown["tokens"], title), shown)
-    write_json(args.folder / "layers.json", {name: interval_record(value) for name, value in values.items()})
-    rows = []
-    for layer in range(len(guesses)):
-        cells = {name: interval_text(interval_record(of[:, layer]), form=".2f") for name, of in values.items()}
-        rows.append({"layer": layer, **cells})
-    print_table(rows)
+    write_figure(args.folder / "lens.png", cells_figure(chances[..., 0], best, shown["tokens"], title), shown)
+    write_json(args.folder / "layers.json", values)
+    layers = {name: zip(*of.values(), strict=True) for name, of in values.items()}
+    table = {name: [interval_text(each, ".2f") for each in of] for name, of in layers.items()}
+    print_table({"layer": range(len(guesses)), **table})

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from ..files import flag, write_json
 from ..model.modeling_gpt import GPTPreTrainedModel
 from . import AnalysisArguments, words_of
-from .figures import terminal_text, write_coloured
+from .figures import terminal_text, write_page
 
 # Units of the page, of the ranking, and texts that are shown.
 _COLOURED, _RANKED, _TEXTS = 5, 20, 20
@@ -44,28 +44,18 @@ def association(pooled: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return (wanted @ flat / len(flat)).reshape(*labels.shape[:-1], *pooled.shape[1:])
 
 
-def chance(pooled: np.ndarray, labels: np.ndarray, seed: int = 0, shuffles: int = 200) -> float:
+def chance(pooled: np.ndarray, labels: np.ndarray, seed: int = 0) -> float:
     """How far from 0 the best unit's correlation is in one of 20 shuffles of the labels: what is below is chance."""
-    generator = np.random.default_rng(seed)
-    shuffled = np.stack([generator.permutation(labels) for _ in range(shuffles)])
+    shuffled = np.random.default_rng(seed).permuted(np.tile(labels, (200, 1)), axis=1)
     return float(np.quantile(np.abs(association(pooled, shuffled)).max((1, 2)), 0.95))
-
-
-def best_units(values: np.ndarray, count: int) -> list[tuple[int, int]]:
-    """Layer, from 1, and unit of the largest absolute values `(layers, units)`, the first first."""
-    order = np.argsort(-np.abs(values), axis=None, kind="stable")[:count]
-    return [(int(layer) + 1, int(unit)) for layer, unit in zip(*np.unravel_index(order, values.shape), strict=True)]
 
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model and texts, which units, and where the result goes."""
-
     unit: list[int] | None = flag(None, "Layer, from 1, and number of the one unit to show.")
 
 
 def run(args: Arguments) -> None:
-    """Read, rank, colour."""
     if len(args.unit or (0, 0)) != 2:
         raise ValueError("--unit is two numbers: a layer and a unit in it.")
     examples = args.examples
@@ -81,8 +71,9 @@ def run(args: Arguments) -> None:
     if not args.unit:
         pooled = np.stack(pooled)
         values, by_chance = association(pooled, labels), chance(pooled, labels, args.seed)
-        units = best_units(values, _RANKED)
-        rows = [{"name": f"layer {k} unit {unit}", "value": float(values[k - 1, unit])} for k, unit in units]
+        order = np.argsort(-np.abs(values), axis=None, kind="stable")[:_RANKED].tolist()
+        units = [(place // width + 1, place % width) for place in order]
+        rows = [{"name": f"layer {k} unit {unit}", "value": values[k - 1, unit]} for k, unit in units]
         for row in rows[:_COLOURED]:
             print(f"  {row['name']:18} {row['value']:+.3f}")
         print(f"By chance the best of {values.size:,} units reaches {by_chance:.3f} with {len(labels)} texts.")
@@ -97,22 +88,22 @@ def run(args: Arguments) -> None:
     for layer, unit in units:
         view = f"layer {layer}, unit {unit}"
         for ids, values, example in zip(texts, shown, examples, strict=False):
-            text = {"words": words_of(tokenizer, ids), "values": values[layer - 1, unit].tolist()}
+            text = {"words": words_of(tokenizer, ids), "values": values[layer - 1, unit]}
             coloured.append({"view": view, "label": example.label, **text})
     print(f"{coloured[0]['view']}:")
     for text in coloured[: len(shown)]:
         print(f"  {text['label'] or ''} {terminal_text(text['words'], text['values'])}")
-    write_coloured(args.folder / "neurons", f"Activation in {args.name}", coloured)
+    write_page(args.folder / "neurons.html", f"Activation in {args.name}", {"texts": coloured}, "coloured")
 
 
 def _labels(labels: list[str | None]) -> np.ndarray:
     """Numbers, or two classes as 0 and 1."""
-    names = sorted(set(map(str, labels)))
+    names, classes = np.unique([*map(str, labels)], return_inverse=True)
     if None in labels or len(names) < 2:
         raise ValueError("Units are ranked by two labels or more: give a --file with one for each text, or --unit.")
     try:
         return np.array(labels, dtype=np.float64)
-    except ValueError:
-        if len(names) == 2:
-            return np.array([float(names.index(label)) for label in labels])
-    raise ValueError(f"Units are ranked by numbers or two classes, not by {len(names)} classes.")
+    except ValueError as error:
+        if len(names) > 2:
+            raise ValueError(f"Units are ranked by numbers or two classes, not by {len(names)} classes.") from error
+        return classes

@@ -21,12 +21,13 @@ from torch import nn
 from tqdm import tqdm
 
 from ..files import flag
-from ..generation import check_predicted, encode
+from ..generation import encode
 from ..model.modeling_gpt import GPTForCausalLM
 from . import AnalysisArguments, words_of
 from .figures import new_figure, write_figure
 
-PARTS = ("state", "attention", "mlp")
+# What is patched, and its first layer.
+PARTS = {"state": 0, "attention": 1, "mlp": 1}
 
 
 def preferences(model: GPTForCausalLM, rows: torch.Tensor, answers: Sequence[int]) -> np.ndarray:
@@ -40,13 +41,8 @@ def patch_effects(
     model: GPTForCausalLM, clean: Sequence[int], corrupted: Sequence[int], answers: Sequence[int]
 ) -> dict[str, np.ndarray]:
     """
-    The share of the preference that each part restores: by part `(layers, positions)`, of states from layer 0.
-
-    Args:
-        clean, corrupted: token ids of two prompts of equal length; `answers`: ids of two next tokens.
-
-    Raises:
-        ValueError: for prompts of different lengths, and where both have the same preference.
+    The share of the preference between two next tokens that each part restores, by part `(layers, positions)`; a
+    `ValueError` for prompts, token ids, of different lengths, and where both have the same preference.
     """
     if len(clean) != len(corrupted):
         raise ValueError(f"The clean prompt has {len(clean)} tokens, the corrupted one {len(corrupted)}.")
@@ -75,19 +71,15 @@ def patch_effects(
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model, two prompts and two answers, and where the result goes."""
-
     corrupted: str = flag(help="The prompt that differs; as many tokens as --text.")
     answers: list[str] = flag(help="Two words, of which the first token counts: that of the clean prompt first.")
 
 
 def run(args: Arguments) -> None:
-    """Read both, patch, draw."""
     if len(args.text or ()) != 1 or len(args.answers) != 2:
         raise ValueError("Give one clean prompt with --text, and two words with --answers.")
     model, tokenizer = args.load()
-    clean, corrupted = (encode(tokenizer, text) for text in (args.text[0], args.corrupted))
-    check_predicted(clean, "The prompt", 1)
+    (clean,), corrupted = args.token_ids(tokenizer, model.config.n_positions, 1), encode(tokenizer, args.corrupted)
     answers = [encode(tokenizer, word)[0] for word in args.answers]
     effects, words = patch_effects(model, clean, corrupted, answers), words_of(tokenizer, corrupted)
     first, second = words_of(tokenizer, answers)
@@ -97,11 +89,10 @@ def run(args: Arguments) -> None:
         axes.imshow(values, cmap="RdBu", vmin=-largest, vmax=largest, aspect="auto", origin="lower")
         axes.set(title=part, ylabel="layer")
         axes.set_xticks(range(len(words)), words, rotation=60, ha="right")
-        axes.set_yticks(range(len(values)), range(part != "state", len(values) + (part != "state")))
+        axes.set_yticks(range(len(values)), range(PARTS[part], PARTS[part] + len(values)))
     record = {"clean": words_of(tokenizer, clean), "corrupted": words, "answers": [first, second]}
-    record |= {"first_layer": {part: int(part != "state") for part in PARTS}}
-    record["effects"] = {part: values.round(4).tolist() for part, values in effects.items()}
+    record |= {"first_layer": PARTS, "effects": {part: values.round(4) for part, values in effects.items()}}
     write_figure(args.folder / "effects.png", figure, record)
     for part, values in effects.items():
         layer, position = np.unravel_index(values.argmax(), values.shape)
-        print(f"{part:10} most at layer {layer + (part != 'state')}, {words[position]}: {values.max():.2f}")
+        print(f"{part:10} most at layer {layer + PARTS[part]}, {words[position]}: {values.max():.2f}")

@@ -148,20 +148,12 @@ def split(name: str, texts: np.ndarray, labels: np.ndarray, most: int = 4000, se
     raise ValueError(f"The task {name} has too few labelled texts for a probe: give more.")
 
 
-def control_labels(types: np.ndarray, classes: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Random classes, one for each word type, drawn with the frequencies of the task's own."""
-    different, numbers = np.unique(types, return_inverse=True)
-    return np.random.default_rng(seed).choice(classes, len(different))[numbers]
-
-
-def probe(
-    states: np.ndarray, classes: np.ndarray, train: np.ndarray, test: np.ndarray, majority: bool = False
-) -> dict[str, float]:
-    """Accuracy of logistic regression (or of the most frequent class) on states `(units, n_embd)` of units to test."""
-    most_frequent = majority or len(np.unique(classes[train])) == 1
-    classifier = DummyClassifier() if most_frequent else LogisticRegression(max_iter=200, C=0.1)
-    fitted = make_pipeline(StandardScaler(), classifier).fit(states[train], classes[train])
-    right = fitted.predict(states[test]) == classes[test]
+def probe(states: np.ndarray, classes: np.ndarray, train: np.ndarray, test: np.ndarray) -> dict[str, float]:
+    """Accuracy of logistic regression on states `(units, n_embd)`; without features, of the most frequent class."""
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200, C=0.1))
+    if not states.shape[1] or len(np.unique(classes[train])) == 1:
+        classifier = DummyClassifier()
+    right = classifier.fit(states[train], classes[train]).predict(states[test]) == classes[test]
     return proportion(int(right.sum()), len(right))
 
 
@@ -176,21 +168,21 @@ def probe_task(
     texts, rows, labels, types = (np.array([unit[column] for unit in units]) for column in range(4))
     parts = split(name, texts, labels, most, seed)
     names, classes = np.unique(labels, return_inverse=True)
-    random, curves = control_labels(types, classes, seed), {}
+    different, numbers = np.unique(types, return_inverse=True)
+    # One class for each word, drawn with the frequencies of the task's own.
+    random, curves = np.random.default_rng(seed).choice(classes, len(different))[numbers], {}
     for model, layers in states.items():
         curves[model] = []
         for layer in layers:
             found, control = (probe(layer[rows], wanted, *parts) for wanted in (classes, random))
             curves[model].append({**found, "selectivity": found["accuracy"] - control["accuracy"]})
-    for of, majority in (("static embeddings", False), ("most frequent label", True)):
-        curves[of] = [probe(static[rows], classes, *parts, majority)] * len(layers)
+    for of, features in (("static embeddings", static[rows]), ("most frequent label", static[rows, :0])):
+        curves[of] = [probe(features, classes, *parts)] * len(layers)
     return {"classes": len(names), "train": len(parts[0]), "test": len(parts[1]), "curves": curves}
 
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model and texts, what is asked of their states, and where the result goes."""
-
     # No flag: a text alone has no label.
     text: None = field(default=None, init=False)
     file: str | None = flag(None, "Treebank, or file of texts with labels; without it, the bundled questions.")
@@ -200,7 +192,6 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
-    """Read the states once for all tasks of a kind, probe, draw."""
     path = Path(args.file or _QUESTIONS)
     is_treebank = path.is_dir() or ".conllu" in path.suffixes
     if args.tasks and not is_treebank:
@@ -217,15 +208,13 @@ def run(args: Arguments) -> None:
     for by_word, names in kinds.items():
         if not (wanted := [name for name in names if not args.tasks or name in args.tasks]):
             continue
-        states = {}
-        for name, each in models.items():
-            layers, places = text_states(each, tokenizer, texts, by_word=by_word)
-            states[name] = np.stack([*layers.values()])
+        read = {name: text_states(each, tokenizer, texts, by_word=by_word) for name, each in models.items()}
+        states = {name: np.stack([*layers.values()]) for name, (layers, _) in read.items()}
         static = text_states(static_model(model), tokenizer, texts, [0], by_word)[0][0]
         if not is_treebank:
             tasks = {"label": [Unit(at, at, row.label, row.text.split()[0].lower()) for at, row in enumerate(rows)]}
         elif by_word:
-            tasks = word_tasks(rows, {place: row for row, place in enumerate(places)})
+            tasks = word_tasks(rows, {place: row for row, place in enumerate(read[args.name][1])})
         else:
             tasks = sentence_tasks(rows)
         for name in wanted:
@@ -233,10 +222,9 @@ def run(args: Arguments) -> None:
             print(f"{name}: {task['classes']} classes, {task['train']:,} for training, {task['test']:,} for testing")
             ends, curves = ("accuracy", "low", "high"), task["curves"]
             panels[name] = {of: [[row[end] for row in each] for end in ends] for of, each in curves.items()}
-            table = []
-            for layer, own in enumerate(curves[args.name]):
-                cells = {of: interval_text(each[layer], "accuracy") for of, each in curves.items()}
-                table.append({"layer": layer, **cells, "selectivity": f"{own['selectivity']:+.3f}"})
-            print_table(table)
+            cells = {of: zip(*values, strict=True) for of, values in panels[name].items()}
+            table = {of: [interval_text(each) for each in values] for of, values in cells.items()}
+            selectivity = [row["selectivity"] for row in curves[args.name]]
+            print_table({"layer": range(len(selectivity)), **table, "selectivity": selectivity})
     figure = curves_figure(panels, f"Accuracy of linear probes, {args.name}", "layer")
     write_figure(args.folder / "probes.png", figure, found)

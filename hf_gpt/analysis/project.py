@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
-from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.preprocessing import normalize
 
 from ..files import flag, write_json
@@ -27,30 +26,13 @@ from . import AnalysisArguments, text_states, words_of
 from .figures import write_page
 
 
-def projected(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> np.ndarray:
-    """Points in a plane, `(units, 2)`, by `pca` or `tsne`; a `ValueError` if there are fewer than three vectors."""
-    if len(vectors) < 3:
-        raise ValueError(f"{len(vectors)} vectors make no map: give at least three texts or words.")
-    if method == "pca":
-        return PCA(2, random_state=seed).fit_transform(vectors)
-    return TSNE(2, perplexity=min(30, (len(vectors) - 1) / 3), init="pca", random_state=seed).fit_transform(vectors)
-
-
-def nearest(
-    vectors: np.ndarray, query: np.ndarray, count: int = 10, without: Sequence[int] = ()
-) -> list[tuple[int, float]]:
-    """Rows of `(units, n_embd)` that are nearest to a query, with their cosines; the mean is taken away from both."""
-    mean = vectors.mean(0)
-    cosines = cosine_similarity((query - mean)[None], vectors - mean)[0]
-    rows = [row for row in np.argsort(-cosines, kind="stable").tolist() if row not in without]
-    return [(row, float(cosines[row])) for row in rows[:count]]
-
-
-def analogy(vectors: np.ndarray, first: int, second: int, third: int, count: int = 10) -> list[tuple[int, float]]:
-    """Rows near `second - first + third`, all of length 1, but these three (Mikolov et al., 2013)."""
-    mean, rows = vectors.mean(0), [first, second, third]
-    one, two, three = normalize(vectors[rows] - mean)
-    return nearest(vectors, mean + two - one + three, count, rows)
+def nearest(vectors: np.ndarray, rows: Sequence[int], count: int = 10) -> list[tuple[int, float]]:
+    """Rows of `(units, n_embd)` near one, or near `b - a + c` of three (Mikolov et al., 2013), with their cosines."""
+    vectors = normalize(vectors - vectors.mean(0))
+    query = vectors[rows[-1]] + (vectors[rows[1]] - vectors[rows[0]] if rows[1:] else 0)
+    cosines = vectors @ query / np.linalg.norm(query)
+    order = [row for row in np.argsort(-cosines, kind="stable").tolist() if row not in rows]
+    return [(row, cosines[row].item()) for row in order[:count]]
 
 
 def token_id(tokenizer: GPTTokenizer, word: str) -> int:
@@ -65,8 +47,6 @@ def token_id(tokenizer: GPTTokenizer, word: str) -> int:
 
 @dataclass(kw_only=True)
 class Arguments(AnalysisArguments):
-    """Which model and texts, which vectors, and where the result goes."""
-
     unit: str = flag("sentence", "What a point is.", ["sentence", "word"])
     method: str = flag("pca", "How vectors become points.", ["pca", "tsne"])
     layers: list[str] = flag(["all"], "Layers, 0 the embeddings, -1 the last one; or all.")
@@ -78,7 +58,6 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
-    """Read the vectors, project, find neighbours."""
     if args.words and args.unit != "word":
         raise ValueError("--words are words in context: add --unit word.")
     if args.analogy is not None and len(args.analogy) != 3:
@@ -90,8 +69,7 @@ def run(args: Arguments) -> None:
     kept, names, labels, contexts = [], [], [], []
     words = {word.lower() for word in args.words or ()}
     for row, (number, start, end) in enumerate(places):
-        text = texts[number]
-        name = text[start:end]
+        text, name = texts[number], texts[number][start:end]
         if len(kept) < args.max_units and (not words or name.lower() in words):
             kept.append(row)
             names.append(name)
@@ -100,10 +78,14 @@ def run(args: Arguments) -> None:
             contexts.append(around if args.unit == "word" else name)
     if len(kept) < len(places):
         print(f"{len(kept):,} of {len(places):,} {args.unit}s are shown.")
-    points = {layer: projected(values[kept], args.method, args.seed).tolist() for layer, values in states.items()}
+    if len(kept) < 3:
+        raise ValueError(f"{len(kept)} vectors make no map: give at least three texts or words.")
+    perplexity = min(30, (len(kept) - 1) / 3)
+    methods = {"pca": PCA(2), "tsne": TSNE(2, perplexity=perplexity, init="pca")}
+    method = methods[args.method].set_params(random_state=args.seed)
+    points = {layer: method.fit_transform(values[kept]) for layer, values in states.items()}
     data = {"unit": args.unit, "layers": points, "names": names, "labels": labels, "contexts": contexts}
     write_page(args.folder / "projection.html", f"{args.unit.capitalize()}s of {args.name}, {args.method}", data)
-    write_json(args.folder / "projection.json", data)
     ordinary = sorted({*range(len(tokenizer))} - {*tokenizer.all_special_ids})
     table = model.get_input_embeddings().weight.detach().float().cpu().numpy()[ordinary]
     asked, record = {word: [word] for word in args.nearest or ()}, {}
@@ -111,7 +93,7 @@ def run(args: Arguments) -> None:
         asked["{} : {} = {} : ?".format(*args.analogy)] = args.analogy
     for title, terms in asked.items():
         rows = [ordinary.index(token_id(tokenizer, word)) for word in terms]
-        found = analogy(table, *rows, args.count) if rows[1:] else nearest(table, table[rows[0]], args.count, rows)
+        found = nearest(table, rows, args.count)
         names = words_of(tokenizer, [ordinary[row] for row, _ in found])
         record[title] = [{"name": name, "cosine": cosine} for name, (_, cosine) in zip(names, found, strict=True)]
         print("\n".join([title, *(f"  {row['cosine']:.3f}  {row['name']}" for row in record[title])]))

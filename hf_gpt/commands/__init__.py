@@ -143,7 +143,7 @@ def parse_arguments(
     argv = list(sys.argv[1:] if argv is None else argv)
     prog, positional = prog or Path(sys.argv[0]).name, positional or {}
     for kind in dataclass_types:
-        kind._argument_group_name = (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")
+        kind._argument_group_name = getattr(kind, "heading", kind.__doc__ or "").strip().splitlines()[0].rstrip(".")
     settings = {"usage": " ".join([prog, *positional, "[--flag value ...]"]), "formatter_class": _HelpFormatter}
     parser = HfArgumentParser(dataclass_types, description=description.strip(), allow_abbrev=False, **settings)
     if common:

@@ -57,7 +57,7 @@ def measure(args: PerplexityArguments) -> dict:
     texts += iter_texts(args.file, args.text_column) if args.file else []
     model, tokenizer = args.load()
     context = model.config.n_positions
-    stride = scoring.checked_stride(args.stride, context)
+    stride = args.stride or context // 2
     rows = [encode(tokenizer, text) for _, text in tqdm(texts, desc="tokenizing", unit="text")]
     given = [scoring.beginning_ids(tokenizer, args.beginning)] * len(rows)
     scores = scoring.score_texts(model, rows, stride, args.batch_size, given=given)

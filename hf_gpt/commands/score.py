@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from ..files import flag
 from ..generation import ReadingArguments, encode
-from ..generation.scoring import BEGINNINGS, beginning_ids, read_lines, read_pairs, score_texts
+from ..generation.scoring import BEGINNINGS, beginning_ids, perplexity, read_lines, read_pairs, score_texts
 from . import command, parse_arguments
 
 
@@ -51,9 +51,10 @@ def main() -> None:
     if pairs:
         rows = _rows_of_pairs(pairs, [score.log_probability for score in scores])
     else:
-        names = ("tokens", "log_probability", "perplexity")
-        values = [{name: getattr(score, name) for name in names} for score in scores]
-        rows = [{"text": text} | value for text, value in zip(texts, values, strict=True)]
+        rows = [{"text": text, "tokens": score.tokens} for text, score in zip(texts, scores, strict=True)]
+        for row, score in zip(rows, scores, strict=True):
+            total = score.log_probability
+            row |= {"log_probability": total, "perplexity": perplexity(total, len(score.log_probs))}
     if args.output_file:
         args.write("".join(f"{json.dumps(row)}\n" for row in rows))
     elif not pairs:

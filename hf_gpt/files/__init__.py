@@ -194,8 +194,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def finite(value: Any) -> Any:
-    """A value for JSON, which has no NaN and no infinity: they become null."""
-    return json.loads(json.dumps(value), parse_constant=lambda name: None)
+    """A value for JSON, which has no NaN and no infinity: they become null; arrays become lists."""
+    return json.loads(json.dumps(value, default=lambda array: array.tolist()), parse_constant=lambda name: None)
 
 
 def write_json(path: Path, value: Any) -> None:

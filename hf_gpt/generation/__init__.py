@@ -1,13 +1,11 @@
-"""
-A language model read as one: texts scored (`scoring`) and read word by word (`surprisal`), prompts continued by
-several strategies and compared with human text (`strategies`).
-"""
+"""A language model read as one: texts scored and read word by word, prompts continued, also next to human text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pandas as pd
 import torch
 
 from ..conversion.tokenizers import check_ids
@@ -33,10 +31,7 @@ class LanguageModelArguments(NamesModel):
         check_ranges(self)
 
     def load(self, model_class: type[GPTPreTrainedModel] = GPTForCausalLM) -> tuple[GPTPreTrainedModel, GPTTokenizer]:
-        """
-        The model with a head, in evaluation mode on its device, and its tokenizer. A `ValueError` or
-        `FileNotFoundError` if there is none, they do not belong together, or there is no such device.
-        """
+        """The model on its device, and its tokenizer; a `ValueError` or `OSError` for what cannot be loaded."""
         try:
             device = torch.device(self.device) if self.device else torch.accelerator.current_accelerator()
             torch.empty(0, device=device)
@@ -104,28 +99,12 @@ def token_text(tokenizer: GPTTokenizer, token_id: int) -> str:
     return text.replace("\n", "⏎") + ("…" if ends_word is False else "")
 
 
-def check_predicted(ids: Sequence[int], what: str = "A text", fewest: int = 2) -> None:
-    """A `ValueError` for a text of fewer than two tokens (or of `fewest`), in which nothing is predicted."""
-    if len(ids) < fewest:
-        found = "no token" if fewest == 1 else "fewer than two tokens"
-        raise ValueError(f"{what} has {found}: there is nothing to look at; write more.")
-
-
 def check_one_of(**inputs: object) -> None:
     """A `ValueError` unless exactly one of several flags was given."""
     if sum(value is not None for value in inputs.values()) != 1:
         raise ValueError(f"Give one of {', '.join(f'--{name}' for name in inputs)}.")
 
 
-def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows with the same names as columns: numbers to the right, fractions with three digits, `None` as -."""
-
-    def cell(value: Any) -> str:
-        return "-" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
-
-    lines = [[*rows[0]], *([*map(cell, row.values())] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    sides = ["<" if isinstance(value, str) else ">" for value in rows[0].values()]
-    for line in lines:
-        parts = zip(line, sides, widths, strict=True)
-        print("  ".join(f"{text:{side}{width}}" for text, side, width in parts).rstrip())
+def print_table(rows: Sequence[Mapping[str, Any]] | Mapping[str, Sequence]) -> None:
+    """Print rows with the same names, or columns: fractions with three digits, a missing number as -."""
+    print(pd.DataFrame(rows).to_string(index=False, float_format="{:.3f}".format, na_rep="-"))

@@ -35,19 +35,8 @@ _CHUNK = 512
 
 
 def beginning_ids(tokenizer: GPTTokenizer, beginning: str) -> list[int]:
-    """
-    Token ids that stand before a text: of `paragraph` the end of the paragraph before it, a full stop and the newline
-    token, which a model that was trained on running text has often read; of `none` nothing.
-    """
+    """Token ids before a text: of `paragraph` the end of another, full stop and newline token; of `none` none."""
     return [] if beginning == "none" else [*encode(tokenizer, "."), tokenizer.newline_id]
-
-
-def checked_stride(stride: int | None, context: int) -> int:
-    """How far windows over a long text move, by default half the context; a `ValueError` if it is more."""
-    stride = context // 2 if stride is None else stride
-    if not 1 <= stride <= context // 2:
-        raise ValueError(f"--stride {stride}: at least 1 and at most {context // 2}, half the context.")
-    return stride
 
 
 @dataclass(frozen=True)
@@ -71,11 +60,6 @@ class TextScore:
     def log_probability(self) -> float:
         """`float`: natural, of all tokens that are predicted."""
         return self.log_probs.double().sum().item()
-
-    @property
-    def perplexity(self) -> float | None:
-        """`float`: per predicted token; `None` where there is none."""
-        return perplexity(self.log_probability, len(self.log_probs))
 
 
 class MinimalPair(NamedTuple):
@@ -114,13 +98,14 @@ def score_texts(
     among: Sequence[int] | None = None,
 ) -> list[TextScore]:
     """
-    The log-probability of every token of each text, token ids, by a model in evaluation mode; with `likeliest` ranks,
-    entropies and so many likeliest tokens at each position, too, and what `among` has together. `given` are of each
-    text the tokens before it, which do not count; `batch_size` rows, of a long text or several short ones, are read at
-    once. A `ValueError` if the stride is more than half the context.
+    What a model in evaluation mode makes of each text, token ids; with `likeliest` ranks, entropies and so many
+    likeliest tokens, too, and what `among` has together. `given` are of each text the tokens before it, which do not
+    count; `batch_size` rows, of a long text or several short ones, are read at once.
     """
     context = model.config.n_positions
-    stride = checked_stride(stride, context)
+    stride = stride or context // 2
+    if stride > context // 2:
+        raise ValueError(f"--stride {stride}: at most {context // 2}, half the context.")
     windows: list[_Window] = []
     for number, (before, ids) in enumerate(zip(given or [()] * len(texts), texts, strict=True)):
         whole, counted = (*before, *ids), max(1, len(before))
@@ -228,10 +213,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_pairs(path: Path) -> list[MinimalPair]:
-    """
-    Minimal pairs of JSONL with `sentence_good`, `sentence_bad` and perhaps `linguistics_term` (by default the file's
-    name), as BLiMP is published. A `ValueError` names the line that holds no pair, or the file if none does.
-    """
+    """Minimal pairs of BLiMP's JSONL, by the file's name without a term; a `ValueError` names the line without one."""
     pairs, name = [], path.name.partition(".")[0]
     for number, line in read_text_lines(path):
         with reading(path, f"line {number}"):

@@ -45,10 +45,9 @@ def strategies(
     num_beams: int = 4, top_k: int = 40, top_p: float = 0.9, typical_p: float = 0.95, temperature: float = 1.0
 ) -> list[Strategy]:
     """
-    Greedy, beam search (without repeated pairs of tokens, as it would else go round in circles), and sampling, at a
-    temperature, from all tokens, the likeliest `top_k`, the likeliest with probability `top_p` (nucleus), and those
-    with probability `typical_p` whose surprisal is nearest to the entropy (Meister et al., 2023). A `ValueError`
-    refuses settings that `generate` could do nothing with.
+    Greedy, beam search (without repeated pairs of tokens, as it would else go round in circles), and sampling from all
+    tokens, the likeliest `top_k`, those with probability `top_p` (nucleus), and those with `typical_p` nearest to the
+    entropy (Meister et al., 2023). A `ValueError` refuses what `generate` could do nothing with.
     """
     likely = 2 <= num_beams <= 1000 and top_k >= 1 and 0 < top_p <= 1 and 0 < typical_p <= 1
     # Logits divided by less are infinite, by more all alike.
@@ -67,26 +66,15 @@ def strategies(
 
 @dataclass(frozen=True)
 class Continuation:
-    """
-    What one strategy made of a prompt: the prompt as the model reads it with what follows, that alone without the
-    space before it, the new tokens, and their mean log-probability under the model itself.
-    """
+    """A prompt as the model reads it with what follows, that alone without the space before it, and the new tokens."""
 
     strategy: Strategy
     text: str
     generated: str
     ids: tuple[int, ...]
     mean_log_probability: float
-
-    @property
-    def new_tokens(self) -> int:
-        """Number of tokens after the prompt."""
-        return len(self.ids)
-
-    @property
-    def repetition(self) -> float:
-        """Share of the new 4-grams that are not there for the first time."""
-        return 1 - distinct([self.ids], 4) if len(self.ids) >= 4 else 0.0
+    new_tokens: int
+    repetition: float  # share of the new 4-grams that are not there for the first time
 
 
 @torch.no_grad()
@@ -101,11 +89,9 @@ def continue_prompts(
     batch_size: int = 16,
 ) -> list[list[Continuation]]:
     """
-    Prompts, token ids fewer than the context, continued by each strategy, with `num_samples` continuations of each
-    prompt by strategies that draw: for each strategy those of the first prompt, of the second, and so on.
-
-    `new_tokens` are added, or fewer, where the model ends the text itself; where the context is full, the last half of
-    it becomes the prompt. The seed is set before each strategy, so that the order does not matter.
+    Prompts, token ids fewer than the context, continued by each strategy, by those that draw `num_samples` times: for
+    each strategy all of the first prompt, of the second, and so on. `new_tokens` are added, or fewer where the model
+    ends the text; where the context is full, its last half becomes the prompt. The seed is set before each strategy.
     """
     by_length: dict[int, list[int]] = {}  # equally long prompts need no padding
     for number, ids in enumerate(prompts):
@@ -128,8 +114,9 @@ def continue_prompts(
             for prompt, ids, score in zip(given, new, scores, strict=True):
                 text = tokenizer.decode([*prompt, *ids])
                 generated = text.removeprefix(tokenizer.decode(prompt)).lstrip(" ")
-                mean = score.log_probability / max(1, len(ids))
-                results[-1].append(Continuation(strategy, text, generated, tuple(ids), mean))
+                repetition = 1 - distinct([ids], 4) if len(ids) >= 4 else 0.0
+                numbers = (score.log_probability / max(1, len(ids)), len(ids), repetition)
+                results[-1].append(Continuation(strategy, text, generated, tuple(ids), *numbers))
     return results
 
 
@@ -164,10 +151,7 @@ def distinct(texts: Sequence[Sequence[int]], n: int) -> float:
 
 
 def self_bleu(texts: Sequence[Sequence[int]], order: int = 4) -> float:
-    """
-    Mean BLEU of each of two texts or more against all others (Zhu et al., 2018), of n-grams up to `order`, all lengths
-    weighted alike, from 0 to 1; the lower, the more diverse.
-    """
+    """Mean BLEU of each text against all others (Zhu et al., 2018), from 0 to 1; the lower, the more diverse."""
     counts = [Counter(gram for n in range(1, order + 1) for gram in ngrams(ids, n)) for ids in texts]
     scores = []
     for number, (ids, own) in enumerate(zip(texts, counts, strict=True)):
@@ -202,10 +186,7 @@ def compare(texts: Sequence[Sequence[int]]) -> dict[str, float | None]:
 
 
 def passages(ids: Sequence[int], count: int, given: int, length: int) -> list[tuple[list[int], list[int]]]:
-    """
-    So many passages of a human text, spread evenly over it, that do not overlap: the `given` tokens before each, and
-    its `length` tokens. A `ValueError` if the text is too short.
-    """
+    """So many passages, spread over a text: tokens before each, and its own; a `ValueError` for a short text."""
     size = given + length
     if len(ids) < count * size:
         raise ValueError(f"the human text has {len(ids):,} tokens, and {count} passages of {size} are needed.")

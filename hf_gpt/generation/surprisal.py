@@ -11,7 +11,7 @@ nothing to correct.
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from .scoring import TextScore, beginning_ids, score_texts
 UNITS = {"bits": 1 / math.log(2), "nats": 1.0}
 # Surprisal, in bits, from which a word of the page has the full colour.
 _FULL_COLOUR = 20
-_SCALED = ("surprisal", "entropy")
 
 
 def word_surprisals(
@@ -44,23 +43,14 @@ def word_surprisals(
     likeliest: int = 0,
 ) -> list[dict[str, Any]]:
     """
-    A row for each word of documents, given as name and text, of any length, by a model in evaluation mode.
+    A row for each word of documents, given as name and text, of any length: `document`, `word_number` from 1, `word`,
+    its `start` and `end` in the text, number of `tokens`, and `surprisal`; `entropy` of what may come next before its
+    first token that is no white space, the `rank` of that one, from 1, and so many `likeliest` ones with their
+    probabilities. What no token of the word was predicted for is `None`.
 
-    Args:
-        beginning (`str`, *optional*): what stands before a document, see `scoring.beginning_ids`.
-        context (`int`, *optional*): tokens that a token of a long text has before it at least, by default half the
-            model's context, and never less.
-        context_words (`int`, *optional*): read each word after so many words alone, with what stands before a document
-            only where these reach back to it.
-        likeliest (`int`, *optional*): expected tokens in each row: their text and probability.
-
-    Returns:
-        `list[dict]`: `document`, `word_number` from 1, `word`, its `start` and `end` in the text, number of `tokens`,
-        and `surprisal`; `entropy` of what may come next before its first token, and the `rank` of that one, from 1.
-        What no token of the word was predicted for is `None`.
-
-    Raises:
-        ValueError: if the context is longer than the model's, or no token of the documents is predicted.
+    A token of a long text has at least `context` tokens before it, by default half the model's context; with
+    `context_words` each word is read after so many words alone, and `beginning` where these reach back to it. A
+    `ValueError` if the context is longer than the model's, or no token is predicted.
     """
     longest = model.config.n_positions
     if context is not None and context >= longest:
@@ -68,54 +58,51 @@ def word_surprisals(
     stride = None if context is None else min(longest // 2, longest - context)
     before, parts = beginning_ids(tokenizer, beginning), []
     for name, text in tqdm(documents, desc="tokenizing", unit="text", disable=len(documents) < 2):
-        words = _Words(tokenizer, text)
-        parts += [(name, text, words, *part) for part in words.parts(before, context_words)]
-    white = _white_ids(tokenizer) if end_of_word and tokenizer.byte_level else []
+        parts += [(name, text, *part) for part in _parts(tokenizer, text, before, context_words)]
+    white = []
+    if end_of_word and tokenizer.byte_level:  # what ends a word: white space, and the end of the text
+        white = [number for number in range(len(tokenizer)) if tokenizer.decode([number])[:1].isspace()]
+        white += [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     # The token after the last word is not counted: only the probability of white space there is.
     ids = [[*own, *([tokenizer.newline_id] if white else [])] for *_, own in parts]
     settings = {"given": [given for *_, given, _ in parts], "likeliest": max(likeliest, 1), "among": white or None}
     scores, rows = score_texts(model, ids, stride, batch_size, **settings), []
-    for (name, text, words, numbers, *_), own, score in zip(parts, ids, scores, strict=True):
-        shift = words.bounds[numbers.start] + len(own) - len(score.log_probs)  # the first may not be predicted
-        for number in numbers:
-            (start, end), (first, last) = words.spans[number].tolist(), words.bounds[number : number + 2].tolist()
-            place = {"document": name, "word_number": number + 1, "word": text[start:end], "start": start, "end": end}
-            places = (int(place - shift) for place in (first, last, words.heads[number]))
-            values = _values(tokenizer, places, own, score, white, likeliest)
-            scaled = {key: value and value * UNITS[unit] for key, value in values.items() if key in _SCALED}
+    for (name, text, words, *_), own, score in zip(parts, ids, scores, strict=True):
+        words[:, 3:] -= len(own) - len(score.log_probs)  # the first may not be predicted
+        for number, start, end, first, last, head in words.tolist():
+            place = {"document": name, "word_number": number, "word": text[start:end], "start": start, "end": end}
+            values = _values(tokenizer, (first, last, head), own, score, white, likeliest)
+            scaled = {key: values[key] and values[key] * UNITS[unit] for key in ("surprisal", "entropy")}
             rows.append(place | {"tokens": last - first} | values | scaled)
     if all(row["surprisal"] is None for row in rows):
         raise ValueError("The texts have fewer than two tokens each: nothing is predicted in them; give longer ones.")
     return rows
 
 
-class _Words:
+def _parts(
+    tokenizer: GPTTokenizer, text: str, before: list[int], context_words: int | None
+) -> Iterator[tuple[np.ndarray, list[int], list[int]]]:
     """
-    A text's token `ids`; `spans`, `(words, 2)`, of its words; `bounds`, `(words + 1,)`, the first token of each word,
-    and the end; and `heads`, `(words,)`, the first that is no white space.
+    Words that are read at once, all or each alone, the tokens before them, and their own. Of a word its number, first
+    and end character, and among their own tokens the first, the end, and the first that is no white space.
     """
-
-    def __init__(self, tokenizer: GPTTokenizer, text: str):
-        read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        self.ids, offsets = read["input_ids"], np.array(read["offset_mapping"], int).reshape(-1, 2)
-        self.spans = np.array([match.span() for match in re.finditer(r"\S+", text)], int).reshape(-1, 2)
-        # White space belongs to the word after it, at the end of a text to the last one.
-        words = np.searchsorted(self.spans[:, 1], np.maximum.accumulate(offsets[:, 0]), "right")
-        words = words.clip(0, max(len(self.spans) - 1, 0))
-        self.bounds = np.searchsorted(words, np.arange(len(self.spans) + 1))
-        self.heads = self.bounds[:-1].copy()
-        for number, (first, end) in enumerate(zip(self.bounds, self.bounds[1:], strict=False)):
-            visible = np.flatnonzero(offsets[first:end, 1] > self.spans[number, 0])
-            self.heads[number] += visible[0] if len(visible) else 0
-
-    def parts(self, before: list[int], context_words: int | None) -> Iterator[tuple[range, list[int], list[int]]]:
-        """The words that are read at once, all or each alone, with the tokens before them, and their own."""
-        count = len(self.spans)
-        size = count if context_words is None else 1
-        for number in range(0, count, size or 1):
-            start, first, end = number - (context_words or 0), *self.bounds[[number, number + size]]
-            given = [*(before if start <= 0 else []), *self.ids[self.bounds[max(start, 0)] : first]]
-            yield range(number, number + size), given, self.ids[first:end]
+    read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    ids, offsets = read["input_ids"], np.array(read["offset_mapping"], int).reshape(-1, 2)
+    spans = np.array([match.span() for match in re.finditer(r"\S+", text)], int).reshape(-1, 2)
+    count = len(spans)
+    # White space belongs to the word after it, at the end of a text to the last one.
+    words = np.searchsorted(spans[:, 1], np.maximum.accumulate(offsets[:, 0]), "right").clip(0, max(count - 1, 0))
+    bounds = np.searchsorted(words, np.arange(count + 1))
+    heads = bounds[:-1].copy()
+    for number, (first, end) in enumerate(pairwise(bounds)):
+        visible = np.flatnonzero(offsets[first:end, 1] > spans[number, 0])
+        heads[number] += visible[0] if len(visible) else 0
+    table = np.column_stack([np.arange(1, count + 1), spans, bounds[:-1], bounds[1:], heads])
+    size = count if context_words is None else 1
+    for number in range(0, count, size or 1):
+        start, first, end = number - (context_words or 0), *bounds[[number, number + size]]
+        given = [*(before if start <= 0 else []), *ids[bounds[max(start, 0)] : first]]
+        yield table[number : number + size] - [0, 0, 0, first, first, first], given, ids[first:end]
 
 
 def _values(
@@ -136,12 +123,6 @@ def _values(
         names = [token_text(tokenizer, int(token)) for token in tokens]
         row["likeliest"] = list(zip(names, map(float, shares), strict=True))
     return row
-
-
-def _white_ids(tokenizer: GPTTokenizer) -> list[int]:
-    """The tokens before which a word is over: those that begin with white space, and the end of the text."""
-    ids = [number for number in range(len(tokenizer)) if tokenizer.decode([number])[:1].isspace()]
-    return ids if tokenizer.eos_token_id is None else [*ids, tokenizer.eos_token_id]
 
 
 def render_page(model: str, documents: Sequence[tuple[str, str]], rows: Sequence[dict[str, Any]], unit: str) -> str:

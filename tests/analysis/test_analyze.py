@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hf_gpt.analysis import SENTENCES, Example, read_examples
-from hf_gpt.analysis.figures import words_figure, write_figure, write_page
+from hf_gpt.analysis.figures import cells_figure, write_figure, write_page
 from hf_gpt.commands.analyze import ANALYSES
 
 
@@ -101,7 +101,7 @@ def test_pages_hold_their_data_as_text(tmp_path):
 def test_figures_show_words_as_they_are(tmp_path):
     """Dollars are no formula, and what the font lacks is no error."""
     words = ["$$", "$x$", "\x08", "語"]
-    figure = words_figure(np.full((1, 4), 0.5), [words], words, "a")
+    figure = cells_figure(np.full((1, 4), 0.5), [words], words, "a")
     write_figure(tmp_path / "grid.png", figure, {"grid": words})
     assert (tmp_path / "grid.png").read_bytes().startswith(b"\x89PNG")
     assert json.loads((tmp_path / "grid.json").read_text()) == {"grid": words}

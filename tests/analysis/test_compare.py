@@ -8,7 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_gpt import GPTForCausalLM
-from hf_gpt.analysis.compare import attention_shift, linear_cka, next_token_divergence, read
+from hf_gpt.analysis.compare import attention_shift, linear_cka, read
+from hf_gpt.analysis.lens import lens_statistics
 
 IDS = [3, 1, 4, 1, 5, 9, 2, 6]
 
@@ -36,10 +37,10 @@ def test_the_head_that_changed_is_found(tiny_model):
     shift = attention_shift(*weights)
     assert np.argwhere(shift > 1e-6).tolist() == [[1, 1]]
     assert shift[1, 1] == pytest.approx(np.abs(weights[0][1, 1, 1:] - weights[1][1, 1, 1:]).sum(-1).mean() / 2)
-    divergence = next_token_divergence(*log_probs)
+    divergence, own = lens_statistics(torch.stack(log_probs[::-1]), IDS)[2]
     assert divergence[0] == pytest.approx(0, abs=1e-9)  # the first token sees itself alone
     assert divergence[1:].max() > 1e-4
-    assert (next_token_divergence(log_probs[0], log_probs[0]) == 0).all()
+    assert (own == 0).all()
 
 
 def test_compare_by_command(analyzed, tiny_checkpoint, tmp_path):

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hf_gpt.analysis.figures import write_coloured, write_page
+from hf_gpt.analysis.figures import write_page
 from hf_gpt.files import write_text
 from hf_gpt.generation.surprisal import render_page
 
@@ -39,7 +39,8 @@ def write(kind: str, folder) -> str:
         weights = (1000 * LADDER[None]).repeat(len(WORDS), 0)
         write_page(path, "a", {"tokens": WORDS, "weights": [[weights.tolist()]]})
         return "#to div"
-    write_coloured(folder / kind, "a", [{"words": WORDS, "values": (sign * LADDER).tolist(), "label": "b"}])
+    texts = [{"words": WORDS, "values": sign * LADDER, "label": "b"}]
+    write_page(path, "a", {"texts": texts}, "coloured")
     return ".text button"
 
 

@@ -19,7 +19,7 @@ def test_lens(model):
     state = outputs.hidden_states[1]
     logits = model.token_logits(model.transformer.ln_f(state) if model.config.final_norm else state)
     assert torch.allclose(seen[1], logits[0].log_softmax(-1), atol=1e-5)
-    surprisal, agreement, divergence = lens_statistics(seen, IDS)
+    surprisal, agreement, divergence = lens_statistics(seen, IDS).mean(-1)
     assert surprisal[-1] == pytest.approx(model(row, labels=row).loss.item() / np.log(2), rel=1e-4)
     assert (agreement[-1], divergence[-1]) == (1, 0)
     last, first = seen[-1, :-1], seen[0, :-1]
@@ -33,7 +33,7 @@ def test_tuned_lens(model):
     maps, again = (tuned_lens(model, texts[:60], steps=60, learning_rate=1e-2) for _ in range(2))
     assert all(map(torch.equal, maps.parameters(), again.parameters()))
     tuned, plain = (
-        np.mean([lens_statistics(lens(model, ids, own), ids)[2] for ids in texts[60:]], 0) for own in (maps, None)
+        np.mean([lens_statistics(lens(model, ids, own), ids)[2] for ids in texts[60:]], (0, 2)) for own in (maps, None)
     )
     assert (tuned[:-1] < 0.9 * plain[:-1]).all()
     assert tuned[-1] == 0
