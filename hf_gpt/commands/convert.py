@@ -18,7 +18,7 @@ from ..conversion.sources import KINDS, SourceOptions, read_checkpoint
 from ..conversion.targets import FORMATS, write_checkpoint
 from ..files import check_empty, flag, output_folder
 from ..files.ranges import check_ranges
-from . import command, parse_arguments
+from . import command
 
 
 @dataclass
@@ -35,13 +35,11 @@ class ConversionArguments(SourceOptions):
             raise ValueError("--quantization goes with --to ctranslate2.")
 
 
-@command()
-def main() -> None:
+@command(__doc__, ConversionArguments, source="File, folder or Hub id to read.", output="Folder to write.")
+def main(args: ConversionArguments, source: str, output: str) -> None:
     """Check everything, convert, write."""
-    positional = {"source": "File, folder or Hub id to read.", "output": "Folder to write."}
-    args, places = parse_arguments((ConversionArguments,), description=__doc__, positional=positional)
-    with output_folder(Path(places.output), whole=True):
-        convert(places.source, Path(places.output), args)
+    with output_folder(Path(output), whole=True):
+        convert(source, Path(output), args)
 
 
 def convert(source: str, output: Path, args: ConversionArguments) -> None:

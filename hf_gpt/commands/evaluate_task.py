@@ -17,7 +17,7 @@ likelier of the words "positive" and "negative" behind "very"; other classificat
 
 from ..evaluation import EvaluationArguments, evaluate
 from ..training.arguments import DataArguments, ModelArguments, check_launch
-from . import command, parse_arguments
+from . import command
 
 # What `--help` shows.
 COMMON = """model_name_or_path task data_dir train_file test_file text_column premise_column hypothesis_column
@@ -25,10 +25,5 @@ context_column choice_columns label_column target_column max_new_tokens num_beam
 max_length max_eval_rows output_dir overwrite_output_dir base_model split zero_shot zero_shot_prompt zero_shot_words
 zero_shot_score per_device_eval_batch_size"""
 
-
-@command()
-def main() -> None:
-    """Parse arguments and run."""
-    check_launch()
-    kinds = (ModelArguments, DataArguments, EvaluationArguments)
-    evaluate(*parse_arguments(kinds, description=__doc__, common=COMMON))
+_KINDS = (ModelArguments, DataArguments, EvaluationArguments)
+main = command(__doc__, *_KINDS, check=check_launch, common=COMMON)(evaluate)

@@ -19,7 +19,7 @@ from ..cards import learning_rate_advice
 from ..tasks import task_table
 from ..training.arguments import DataArguments, FineTuningArguments, ModelArguments, check_launch
 from ..training.finetune import run, run_seeds
-from . import command, parse_arguments
+from . import RESUME, command, parse_arguments
 
 # What `--help` shows.
 COMMON = """model_name_or_path lm_coef adaptation task list_tasks tasks data_dir train_file validation_file
@@ -28,7 +28,7 @@ prompt metrics max_length max_train_rows output_dir learning_rate num_train_epoc
 seeds resume_from_checkpoint overwrite_output_dir"""
 
 
-@command(resume="The same command with --resume_from_checkpoint last resumes from the last checkpoint.")
+@command(resume=RESUME)
 def main() -> None:
     """Parse arguments and run."""
     if "--list_tasks" in sys.argv[1:]:

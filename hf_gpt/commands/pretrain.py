@@ -15,17 +15,12 @@ seen, time and the perplexity on the held-out rows, per token and per word.
 
 from ..training.arguments import check_launch
 from ..training.pretraining import PretrainingArguments, ShapeArguments, TextArguments, pretrain
-from . import command, parse_arguments
+from . import RESUME, command
 
 # What `--help` shows.
 COMMON = """text_files dataset_name validation_files text_column tokenizer hold_out_every row_length
 model_name_or_path masked n_layer n_embd n_head n_positions output_dir learning_rate per_device_train_batch_size
 max_steps num_train_epochs warmup_steps save_steps eval_steps seed resume_from_checkpoint overwrite_output_dir"""
 
-
-@command(resume="The same command with --resume_from_checkpoint last resumes from the last checkpoint.")
-def main() -> None:
-    """Parse arguments and run."""
-    check_launch()
-    kinds = (TextArguments, ShapeArguments, PretrainingArguments)
-    pretrain(*parse_arguments(kinds, description=__doc__, common=COMMON))
+_KINDS = (TextArguments, ShapeArguments, PretrainingArguments)
+main = command(__doc__, *_KINDS, resume=RESUME, check=check_launch, common=COMMON)(pretrain)

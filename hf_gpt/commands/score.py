@@ -14,12 +14,11 @@ log-probability, so a tie is wrong; ties are counted.
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
 
 from ..files import flag
 from ..generation import ReadingArguments, encode
 from ..generation.scoring import BEGINNINGS, beginning_ids, read_lines, read_pairs, score_texts
-from . import command, parse_arguments
+from . import command
 
 
 @dataclass(kw_only=True)
@@ -32,16 +31,14 @@ class ScoreArguments(ReadingArguments):
     batch_size: int = flag(32, "Rows of text that are read at once.")
     output_file: str | None = flag(None, "A .jsonl file, a row for each sentence or pair.")
 
-    suffixes: ClassVar[tuple[str, ...]] = (".jsonl",)
-    inputs: ClassVar[tuple[str, ...]] = ("text", "file", "pairs")
+    suffixes, inputs = (".jsonl",), ("text", "file", "pairs")
 
 
-@command()
-def main() -> None:
-    """Parse arguments, score, write."""
+@command(__doc__, ScoreArguments)
+def main(args: ScoreArguments) -> None:
+    """Read, score, print, write."""
     import pandas as pd
 
-    (args,) = parse_arguments((ScoreArguments,), description=__doc__)
     pairs = [(name, pair.good, pair.bad) for name in args.pairs or [] for pair in read_pairs(Path(name))]
     texts = [text for _, *pair in pairs for text in pair] or (read_lines(Path(args.file)) if args.file else args.text)
     model, tokenizer = args.load()
@@ -49,7 +46,16 @@ def main() -> None:
     given = [beginning_ids(tokenizer, args.beginning)] * len(ids)
     scores = score_texts(model, ids, batch_size=args.batch_size, given=given)
     if pairs:
-        rows = _rows_of_pairs(pairs, [score.log_probability for score in scores])
+        table = pd.DataFrame(pairs, columns=["file", "good", "bad"])
+        table["good_log_probability"] = good = pd.Series([score.log_probability for score in scores[::2]])
+        table["bad_log_probability"] = bad = pd.Series([score.log_probability for score in scores[1::2]])
+        table["correct"] = good > bad
+        files = list(table.groupby("file", sort=False))
+        for file, own in files if len(files) == 1 else [*files, ("all files", table)]:
+            ties = (good == bad)[own.index].sum()
+            more = f", {ties:,} ties" if ties else ""
+            print(f"accuracy: {own['correct'].mean():.4f} ({len(own):,} pairs{more}, {file})")
+        rows = table.to_dict("records")
     else:
         names = ("tokens", "log_probability", "perplexity")
         values = [{name: getattr(score, name) for name in names} for score in scores]
@@ -58,18 +64,3 @@ def main() -> None:
         args.write("".join(f"{json.dumps(row)}\n" for row in rows))
     elif not pairs:
         print(pd.DataFrame(rows).to_csv(sep="\t", index=False, lineterminator="\n"), end="")
-
-
-def _rows_of_pairs(pairs: list[tuple[str, str, str]], scores: list[float]) -> list[dict[str, Any]]:
-    """A row for each pair; the accuracy of each file, and of all pairs where there are several files, is printed."""
-    names, rows, files = ("file", "good", "bad", "good_log_probability", "bad_log_probability", "correct"), [], {}
-    for pair, good, bad in zip(pairs, scores[::2], scores[1::2], strict=True):
-        rows.append(dict(zip(names, (*pair, good, bad, good > bad), strict=True)))
-        files.setdefault(pair[0], []).append((good > bad, good == bad))
-    if len(files) > 1:
-        files["all files"] = [result for own in files.values() for result in own]
-    for file, own in files.items():
-        correct, ties = map(sum, zip(*own, strict=True))
-        more = f", {ties:,} ties" if ties else ""
-        print(f"accuracy: {correct / len(own):.4f} ({len(own):,} pairs{more}, {file})")
-    return rows
