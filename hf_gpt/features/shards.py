@@ -19,22 +19,11 @@ from pyarrow import compute, csv, parquet
 from tqdm.auto import tqdm
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-from ..cards.features import card_text, describe_rows
+from ..cards.features import describe_rows, features_card
 from ..conversion.tokenizers import check_ids
-from ..files import (
-    OVERWRITE,
-    atomic,
-    check_empty,
-    check_settings,
-    flag,
-    output_folder,
-    read_json,
-    reading,
-    write_json,
-    write_text,
-)
+from ..files import atomic, check_empty, check_settings, flag, output_folder, read_json, reading, write_json
 from ..files.ranges import check_ranges
-from ..loading import NamesModel, load_tokenizer
+from ..loading import NamesModel
 from ..model.modeling_gpt import GPTModel
 from ..performance import pack_for_inference, use_fast_float32
 from ..tasks.formats import field_of, read_by_suffix, read_text
@@ -162,7 +151,7 @@ def _stamp(file: Path) -> list[Any]:
 
 def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtractor:
     """The template is on where the tokenizer was saved so, and for pairs and pooling `classify`."""
-    tokenizer = load_tokenizer(args)
+    tokenizer = args.tokenizer_source.tokenizer(task_template=True)
     if args.pooling != "classify" and args.pair_column is None:
         saved = get_tokenizer_config(args.tokenizer_source.folder)
         tokenizer.task_template = bool(saved.get("task_template", False))
@@ -195,7 +184,7 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
     if not file.is_file():
         check_empty(output, hint="It holds something else than features: name another --output_dir.")
     elif not overwrite:
-        check_settings(output, {"fast_float32": False} | read_json(file), settings, OVERWRITE)
+        check_settings(output, {"fast_float32": False} | read_json(file), settings)
         return
     for name in (RESULT, CARD, CSV):
         (output / name).unlink(missing_ok=True)
@@ -251,6 +240,6 @@ def _finish(output: Path, settings: dict[str, Any], files: list[Path]) -> dict[s
     tokens, truncated = (counts[name].to_numpy() for name in ("tokens", "truncated"))
     record = settings | {"shards": len(files), "tokens": int(tokens.sum()), "empty_rows": int((tokens == 0).sum())}
     record |= {"truncated_rows": int((truncated > 0).sum()), "truncated_tokens": int(truncated.sum())}
-    write_text(output / CARD, card_text(record))
+    features_card(record).save(output / CARD)
     write_json(output / RESULT, record)
     return record

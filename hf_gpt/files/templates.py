@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from . import finite
 
@@ -16,14 +16,14 @@ def render_template(path: Path, **values: Any) -> str:
     The text of a template, which may import others next to it, filled in with `values`; a name that is not given is an
     error. `cell` makes a value fit into a cell of a table. Pages (`.html.jinja`) escape their values.
     """
-    environment = Environment(
-        loader=FileSystemLoader([path.parent, Path(__file__).parent]),
-        undefined=StrictUndefined,
-        autoescape=select_autoescape(enabled_extensions=("html.jinja",), default=False),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    settings = {
+        "trim_blocks": True,
+        "lstrip_blocks": True,
+        "keep_trailing_newline": True,
+        "undefined": StrictUndefined,
+    }
+    loader = FileSystemLoader([path.parent, Path(__file__).parent])
+    environment = Environment(loader=loader, autoescape=path.suffix == ".jinja", **settings)
     environment.filters["cell"] = lambda value: " ".join(str(value).split()).replace("|", "\\|")
     return environment.get_template(path.name).render(values)
 
