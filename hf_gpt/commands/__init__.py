@@ -102,11 +102,11 @@ def _print_stopped(number: int, resume: str) -> None:
 def _is_for_the_user(error: BaseException) -> bool:
     """Whether an error is a user's mistake, or the network's."""
     from httpx import HTTPError
-    from huggingface_hub.errors import EntryNotFoundError, RevisionResolutionError, StrictDataclassError
+    from huggingface_hub.errors import RevisionResolutionError, StrictDataclassError
     from yaml import YAMLError
 
-    of_the_hub = (HTTPError, EntryNotFoundError, RevisionResolutionError)
-    return isinstance(error, (ValueError, OSError, YAMLError, StrictDataclassError, *of_the_hub))
+    expected = (ValueError, OSError, YAMLError, StrictDataclassError, HTTPError, RevisionResolutionError)
+    return isinstance(error, expected)
 
 
 def summaries(folder: Path) -> dict[str, str]:
@@ -122,7 +122,7 @@ def nearest(word: str, names: Iterable[str], program: str) -> str:
 
 
 def parse_arguments(
-    dataclass_types: Sequence[type],
+    kinds: Sequence[type],
     argv: Sequence[str] | None = None,
     description: str = "",
     prog: str = "",
@@ -134,25 +134,24 @@ def parse_arguments(
 
     `argv` is by default the command line, `description` and `prog` are the command's docstring and name, `positional`
     the positional arguments and their help; `common` names the flags of `--help` where `--help_all` shows the rest.
-    Returns one instance per data class, then the positional arguments. A `ValueError` for flags and settings that are
+    Returns the positional arguments, then one instance per data class. A `ValueError` for flags and settings that are
     unknown or wrong, and for a file that cannot be read.
     """
     from transformers import HfArgumentParser
 
     argv = list(sys.argv[1:] if argv is None else argv)
     prog = prog or Path(sys.argv[0]).name
-    for kind in dataclass_types:
+    for kind in kinds:
         kind._argument_group_name = (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")
+    first = ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
     settings = {"usage": " ".join([prog, *positional, "[--flag value ...]"]), "formatter_class": _HelpFormatter}
-    parser = HfArgumentParser(dataclass_types, description=description.strip(), allow_abbrev=False, **settings)
+    parser = HfArgumentParser(kinds, description=description.strip(), allow_abbrev=False, parents=[first], **settings)
+    parser.error = first.error = _refuse
     if common:
         parser.add_argument("--help_all", action="help", help="Show all flags, the Trainer's own, too.")
         for action in () if "--help_all" in argv else parser._actions:
-            action.help = action.help if action.dest in ("help", "help_all", *common.split()) else SUPPRESS
-    first = ArgumentParser(add_help=False, allow_abbrev=False)
-    for each in (parser, first):
-        each.error = _refuse
-        each.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
+            action.help = action.help if action.dest in ("help", "help_all", "config", *common.split()) else SUPPRESS
     for name, text in positional.items():
         parser.add_argument(name, help=text)
     config = first.parse_known_args(argv)[0].config
@@ -165,7 +164,7 @@ def parse_arguments(
         *parsed, others = parser.parse_args_into_dataclasses(flags)
     except (TypeError, OverflowError, ImportError, RuntimeError) as error:  # only values have been looked at so far
         raise ValueError(str(error)) from error
-    return (*parsed, *(getattr(others, name) for name in positional))
+    return (*(getattr(others, name) for name in positional), *parsed)
 
 
 class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):

@@ -7,8 +7,7 @@ Evaluate a model on a split of a task: a fine-tuned one, or a language model wit
         --text_column message --output_dir outputs/new
 
 The last predicts new rows without labels: where no training file is named, the classes are the model's; a model that
-was trained with `--target_column` writes texts. An adapter is loaded on the base model that it names, or on
-`--base_model`.
+was trained with `--target_column` writes texts.
 
 With `--zero_shot` multiple choice is answered by the choice of the highest mean log-probability, sst2 and imdb by the
 likelier of the words "positive" and "negative" behind "very"; other classification tasks take `--zero_shot_words`.

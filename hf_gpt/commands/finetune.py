@@ -7,10 +7,9 @@ Fine-tune a GPT on a task, with the language model as auxiliary objective (Radfo
     hf-gpt finetune --list_tasks
 
 The output folder holds the best model with its tokenizer, its card (README.md), `metrics.json` and, where the task has
-a test split, `predictions.tsv`. A stopped run resumes with `--resume_from_checkpoint last`. With `--seeds 5` there are
-five runs in folders of their own, and `results.json` with their median and range; the same command resumes after a
-stop. With `--tasks questions stories` one transformer is trained on several tasks, and each has a folder of its own;
-with `--target_column` the language model learns to write a text for a text, such as a summary, behind a `--prompt`.
+a test split, `predictions.tsv`; with `--seeds 5` those of five runs, and `results.json` with their median and range:
+the same command resumes after a stop. With `--tasks questions stories` one transformer is trained on several tasks, a
+folder for each; with `--target_column` the language model learns to write a text for a text behind a `--prompt`.
 """
 
 import sys

@@ -9,9 +9,8 @@ log-probability of all tokens but the first of each text (with `--beginning para
 full stop and a newline), and words are what white space separates in the text as it is given, so that models with
 different tokenizers can be compared. A text longer than the context is read in windows that move by --stride tokens.
 
-With --last_word each row of JSONL or Parquet, or each line of any other file, is a passage, of which the last
-word is to be guessed, as in LAMBADA: how often each of its tokens is the likeliest one, and exp(mean negative
-log-probability of the word).
+With --last_word each row of JSONL or Parquet, or each line of any other file, is a passage, of which the last word is
+to be guessed (LAMBADA): how often all its tokens are the likeliest, and exp(mean negative log-probability of words).
 """
 
 import math

@@ -8,9 +8,8 @@ Pretrain a GPT language model on texts, from random weights or from a pretrained
 
 Texts are tokenized and packed into rows as long as the context once; later runs find them in the cache of
 `datasets`. About one document in `--hold_out_every` is held out, chosen by its text, or of a few documents the middle
-of each; or `--validation_files` are measured. A stopped run resumes with `--resume_from_checkpoint last`. The final
-folder holds the model, its tokenizer and, in `pretraining.json` and the card (README.md), where it started, tokens
-seen, time and the perplexity on the held-out rows, per token and per word.
+of each; or `--validation_files` are measured. The final folder holds the model, its tokenizer and, in
+`pretraining.json` and the card (README.md), where it started, tokens seen, time and the held-out perplexity.
 """
 
 from ..training.arguments import check_launch

@@ -35,7 +35,7 @@ class PushArguments:
 
 
 @command(__doc__, PushArguments, resume="The same command resumes where it stopped.", folder="Folder to push.")
-def main(args: PushArguments, folder: str) -> None:
+def main(folder: str, args: PushArguments) -> None:
     """Check what hf_gpt's own adapter holds, and push."""
     if Path(folder, ADAPTER_CONFIG_NAME).is_file() and Path(folder, HEAD_CONFIG).is_file():
         from ..adapters import check_adapter

@@ -4,11 +4,10 @@ Score sentences with a language model: log-probability and perplexity of each; o
     hf-gpt score --model_name_or_path gpt-mini --text "The door was open." "The door were open."
     hf-gpt score --model_name_or_path gpt-mini --pairs blimp/data/anaphor_number_agreement.jsonl
 
-The log-probability is natural, and that of all tokens of the sentence; the first one is predicted after the end of a
-paragraph, a full stop and a newline, as GPT has no token that begins a text. With `--beginning none` nothing stands
-before a sentence, and its first token does not count. The perplexity is per predicted token. A file of pairs is JSONL
-with `sentence_good` and `sentence_bad`, as BLiMP is published. A pair is right where the good sentence has the higher
-log-probability, so a tie is wrong; ties are counted.
+The log-probability is natural, and that of all tokens; the first one is predicted after a full stop and a newline, as
+GPT has no token that begins a text, or with `--beginning none` does not count. The perplexity is per predicted token.
+A file of pairs is JSONL with `sentence_good` and `sentence_bad`, as BLiMP is published. A pair is right where the good
+sentence has the higher log-probability, so a tie is wrong; ties are counted.
 """
 
 import json

@@ -5,11 +5,10 @@ Surprisal of every word of texts: a table of words with surprisal, entropy and r
     hf-gpt surprisal --model_name_or_path gpt-mini --text_files story.txt --output_file outputs/story.tsv
 
 A row for each word, as white space separates them: document, word_number, word, start and end (characters from 0),
-tokens, surprisal of all its tokens, entropy of the next token before it, and the rank of its first token. A
-newline counts with the word after it. The first word is predicted after the end of a paragraph, a full stop and a
-newline; with `--beginning none` its first token has no value. The sum over a text is minus the log-probability of
-`hf-gpt score` and `perplexity` (there natural, so `--unit nats`). The ending of `--output_file` is the format: .tsv,
-.csv, .parquet, .json, or .html for a page with the likeliest tokens before each word.
+tokens, surprisal of all its tokens, entropy of the next token before it, and the rank of its first token. A newline
+counts with the word after it. The first word is predicted after a full stop and a newline; with `--beginning none` its
+first token has no value. The sum over a text is minus the log-probability of `hf-gpt score` and `perplexity` (there
+natural, so `--unit nats`). An .html file is a page with the likeliest tokens before each word.
 """
 
 from dataclasses import dataclass

@@ -16,14 +16,9 @@ def render_template(path: Path, **values: Any) -> str:
     The text of a template, which may import others next to it, filled in with `values`; a name that is not given is an
     error. `cell` makes a value fit into a cell of a table. Pages (`.html.jinja`) escape their values.
     """
-    settings = {
-        "trim_blocks": True,
-        "lstrip_blocks": True,
-        "keep_trailing_newline": True,
-        "undefined": StrictUndefined,
-    }
     loader = FileSystemLoader([path.parent, Path(__file__).parent])
-    environment = Environment(loader=loader, autoescape=path.suffix == ".jinja", **settings)
+    blanks = dict.fromkeys(("trim_blocks", "lstrip_blocks", "keep_trailing_newline"), True)
+    environment = Environment(loader=loader, undefined=StrictUndefined, autoescape=path.suffix == ".jinja", **blanks)
     environment.filters["cell"] = lambda value: " ".join(str(value).split()).replace("|", "\\|")
     return environment.get_template(path.name).render(values)
 
