@@ -84,24 +84,17 @@ class Source:
         return tokenizer
 
     def model(
-        self,
-        model_class: type[GPTPreTrainedModel],
-        *,
-        new_head: bool = False,
-        n_head: int | None = None,
-        seed: int = 0,
-        dtype: torch.dtype = torch.float32,
-        **changes: Any,
+        self, model_class: type[GPTPreTrainedModel], *, new_head: bool = False, seed: int = 0, **changes: Any
     ) -> GPTPreTrainedModel:
         """
-        The model with the wanted head, in evaluation mode; of an adapter the one that it is merged into. With
-        `new_head` the source may lack the head, or have another: it is newly initialized then. `n_head` and `seed` are
-        those of `hf_gpt.conversion.release.load_release`, `dtype` that of the weights, and `changes` settings of the
-        configuration, and `attn_implementation`. A `ValueError` or `FileNotFoundError` if there is no such model, or
-        its files are not as they should be.
+        The model with the wanted head, in float32 and evaluation mode; of an adapter the one that it is merged into.
+        With `new_head` the source may lack the head, or have another: it is newly initialized then. `seed` is that of
+        `hf_gpt.conversion.release.load_release`; `changes` are settings of the configuration, `attn_implementation`,
+        and of a release `n_head`. A `ValueError` or `FileNotFoundError` if there is no such model, or its files are
+        not as they should be.
         """
         if self.kind == "tf-release":
-            return load_release(self.folder, model_class, n_head=n_head, seed=seed, **changes).to(dtype)
+            return load_release(self.folder, model_class, seed=seed, **changes)
         config = self.config(**changes)
         if model_class is GPTForCausalLM and not config.is_causal:
             raise ValueError(f"{self.name} is a masked language model; a causal one is needed.")
@@ -111,7 +104,7 @@ class Source:
                 from .adapters import load_adapter, merge_adapter
 
                 folder, state = None, {"state_dict": merge_adapter(load_adapter(self.folder)).state_dict()}
-            model = load_weights(model_class, folder, config, new_head=new_head, dtype=dtype, **state)
+            model = load_weights(model_class, folder, config, new_head=new_head, dtype=torch.float32, **state)
         # Not the place of the copy: an adapter is saved with the name of its base model.
         model.name_or_path = model.config.name_or_path = self.name
         return model

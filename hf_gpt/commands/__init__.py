@@ -48,7 +48,7 @@ def command(
                     # peft reads it of every model that it wraps.
                     warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
                     check()
-                    return main(*(parse_arguments(kinds, description=doc, **settings) if kinds else ()))
+                    return main(*(parse_arguments(kinds, doc=doc, **settings) if kinds else ()))
             except (Exception, KeyboardInterrupt) as error:
                 # After a stop a process may fail because another one is gone already.
                 if not arrived and not _is_for_the_user(error):
@@ -122,37 +122,32 @@ def nearest(word: str, names: Iterable[str], program: str) -> str:
 
 
 def parse_arguments(
-    kinds: Sequence[type],
-    argv: Sequence[str] | None = None,
-    description: str = "",
-    prog: str = "",
-    common: str = "",
-    **positional: str,
+    kinds: Sequence[type], argv: list | None = None, doc: str = "", prog: str = "", common: str = "", **operands: str
 ) -> tuple[Any, ...]:
     """
     Parse flags, the fields of data classes, with defaults from the YAML file that `--config` names.
 
-    `argv` is by default the command line, `description` and `prog` are the command's docstring and name, `positional`
-    the positional arguments and their help; `common` names the flags of `--help` where `--help_all` shows the rest.
+    `argv` are words, by default the command line, `doc` and `prog` the command's docstring and name, `operands` its
+    positional arguments with their help; `common` names the flags of `--help` where `--help_all` shows the rest.
     Returns the positional arguments, then one instance per data class. A `ValueError` for flags and settings that are
     unknown or wrong, and for a file that cannot be read.
     """
     from transformers import HfArgumentParser
 
-    argv = list(sys.argv[1:] if argv is None else argv)
+    argv = sys.argv[1:] if argv is None else argv
     prog = prog or Path(sys.argv[0]).name
     for kind in kinds:
         kind._argument_group_name = (kind.__doc__ or "").strip().splitlines()[0].rstrip(".")
     first = ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
-    settings = {"usage": " ".join([prog, *positional, "[--flag value ...]"]), "formatter_class": _HelpFormatter}
-    parser = HfArgumentParser(kinds, description=description.strip(), allow_abbrev=False, parents=[first], **settings)
+    settings = {"usage": " ".join([prog, *operands, "[--flag value ...]"]), "formatter_class": _HelpFormatter}
+    parser = HfArgumentParser(kinds, description=doc.strip(), allow_abbrev=False, parents=[first], **settings)
     parser.error = first.error = _refuse
     if common:
         parser.add_argument("--help_all", action="help", help="Show all flags, the Trainer's own, too.")
         for action in () if "--help_all" in argv else parser._actions:
             action.help = action.help if action.dest in ("help", "help_all", "config", *common.split()) else SUPPRESS
-    for name, text in positional.items():
+    for name, text in operands.items():
         parser.add_argument(name, help=text)
     config = first.parse_known_args(argv)[0].config
     flags = [*(_flags_of(config, parser, prog) if config else []), *argv]
@@ -164,7 +159,7 @@ def parse_arguments(
         *parsed, others = parser.parse_args_into_dataclasses(flags)
     except (TypeError, OverflowError, ImportError, RuntimeError) as error:  # only values have been looked at so far
         raise ValueError(str(error)) from error
-    return (*(getattr(others, name) for name in positional), *parsed)
+    return (*(getattr(others, name) for name in operands), *parsed)
 
 
 class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):

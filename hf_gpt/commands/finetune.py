@@ -35,7 +35,7 @@ def main() -> None:
         return
     check_launch()
     kinds = (ModelArguments, DataArguments, FineTuningArguments)
-    model, data, training = parse_arguments(kinds, description=__doc__, common=COMMON)
+    model, data, training = parse_arguments(kinds, doc=__doc__, common=COMMON)
     if model.adaptation == "full" and training.learning_rate == FineTuningArguments.learning_rate:
         advice = learning_rate_advice(model.model_name_or_path or "", training.learning_rate)
         if advice and training.process_index == 0:

@@ -31,7 +31,7 @@ from ..tasks.load import cached_rows
 from ..training.text_files import text_of
 from . import POOLINGS, UNITS, WORD_COLUMNS, WORD_POOLINGS, FeatureExtractor, TextFeatures
 
-# As which the weights are loaded; those of int8 are packed then, which halves the time on a CPU.
+# What the weights become; those of int8 are packed then, which halves the time on a CPU.
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.float32}
 SETTINGS, RESULT, CARD, DATA = "feature_settings.json", "features.json", "README.md", "data"
 CSV = "features.csv"
@@ -155,10 +155,10 @@ def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtra
     if args.pooling != "classify" and args.pair_column is None:
         saved = get_tokenizer_config(args.tokenizer_source.folder)
         tokenizer.task_template = bool(saved.get("task_template", False))
-    model = args.source.model(GPTModel, n_head=args.n_head, dtype=DTYPES[args.dtype])
+    model = args.source.model(GPTModel, n_head=args.n_head)
     check_ids(model.config, tokenizer, args.model_name_or_path)
     how = (args.pooling, args.unit, args.word_pooling, args.max_length, args.tokens_per_batch, args.context_words)
-    model = model.eval().to(device)
+    model = model.eval().to(device, DTYPES[args.dtype])
     if args.dtype == "int8":
         pack_for_inference(model, "int8")
     return FeatureExtractor(model, tokenizer, args.layers, *how)

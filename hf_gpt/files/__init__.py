@@ -117,11 +117,12 @@ def read_tensor_file(path: Path) -> dict[str, torch.Tensor]:
         if path.suffix == ".safetensors":
             return load_file(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = dict(tensors) if isinstance(tensors, Mapping) else {None: tensors}
         for name, tensor in tensors.items():
             is_dense = getattr(tensor, "layout", None) == torch.strided and tensor.device.type == "cpu"
             if not isinstance(name, str) or not is_dense:
                 raise ValueError("it holds something else than tensors by name")
-        return dict(tensors)
+        return tensors
 
 
 def listing(folder: Path) -> str:

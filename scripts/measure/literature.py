@@ -54,7 +54,7 @@ def measure(args: LiteratureArguments) -> list[float | None]:
 @command()
 def main() -> None:
     """Measure, print the table and write it."""
-    (args,) = parse_arguments((LiteratureArguments,), description=__doc__)
+    (args,) = parse_arguments((LiteratureArguments,), doc=__doc__)
     found, columns = measure(args), PUBLISHED["columns"]
     rows = {Path(args.model_name_or_path).name: found} | PUBLISHED["literature"]
     cells = [[name, *(shown(value, "{:,.2f}") for value in row)] for name, row in rows.items()]
