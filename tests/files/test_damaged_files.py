@@ -244,14 +244,12 @@ TENSORS = [
     *({"a": torch.eye(3).to_sparse()}, {"a": torch.empty(3, device="meta")}),
     *({"a": {"b": torch.ones(3)}}, {0: torch.ones(3)}),
 ]
+SHAPES = [(10**12,), (10**6, 10**6), (2**62, 4), (6,)]
 # Files that promise more than they hold, are too deep, or hold something else.
 CRAFTED = [
     ("best_params.jl", read_arrays, b"\x80\x05\x96" + (3 << 30).to_bytes(8, "little") + b"abc."),
     *(("pytorch_model.bin", read_tensor_file, saved(tensors)) for tensors in TENSORS),
-    *(
-        ("params_3.npy", of_folder(read_release), array_of_shape(shape))
-        for shape in [(10**12,), (10**6, 10**6), (2**62, 4), (6,)]
-    ),
+    *(("params_3.npy", of_folder(read_release), array_of_shape(shape)) for shape in SHAPES),
     *(("a.json", read_json, content) for content in JSON),
     *(("a.yaml", read_yaml, content) for content in YAML),
 ]
