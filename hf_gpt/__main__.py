@@ -17,8 +17,8 @@ def main() -> None:
     found = [name for name in names if name.startswith(word.replace("-", "_"))]
     if word in ("-h", "--help"):
         lines = [f"  {name.replace('_', '-'):18}{summary}" for name, summary in names.items()]
-        usage, more = "usage: hf-gpt COMMAND [--flag value ...]\n", "\nhf-gpt COMMAND --help lists its flags."
-        print(usage, *lines, more, sep="\n")
+        print("usage: hf-gpt COMMAND [--flag value ...]\n", *lines, sep="\n")
+        print("\nhf-gpt COMMAND --help lists its flags.")
     elif word == "--version":
         print(__version__)
     elif len(found) == 1:

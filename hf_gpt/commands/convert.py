@@ -42,9 +42,8 @@ def convert(source: str, output: str | Path, args: ConversionArguments) -> None:
     with output_folder(output, whole=True):
         check_empty(output, args.overwrite, "Name another folder, or give --overwrite.")
         checkpoint = read_checkpoint(source, args)
-        model = checkpoint.model
-        found = f"{KINDS[checkpoint.kind]}: {model.num_parameters():,} parameters"
-        print(f"{source} is {found}, {str(model.dtype).removeprefix('torch.')}, head {checkpoint.head}.")
+        found = f"{KINDS[checkpoint.kind]}: {checkpoint.model.num_parameters():,} parameters"
+        print(f"{source} is {found}, {str(checkpoint.model.dtype).removeprefix('torch.')}, head {checkpoint.head}.")
         # The output is replaced when all is written. What an interrupted run has left is deleted by the next one.
         temporary = output.parent / f".{output.name}.unfinished"
         shutil.rmtree(temporary, ignore_errors=True)

@@ -13,5 +13,4 @@ from ..features.shards import FeatureArguments, extract
 from ..training.arguments import check_launch
 from . import command
 
-_RESUME = "The same command resumes where it was stopped."
-main = command(__doc__, FeatureArguments, resume=_RESUME, check=check_launch)(extract)
+main = command(__doc__, FeatureArguments, resume="The same command resumes it.", check=check_launch)(extract)
