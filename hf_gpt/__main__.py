@@ -1,6 +1,5 @@
 """
 The commands of hf_gpt: `hf-gpt finetune ...`, `python -m hf_gpt finetune ...`, `accelerate launch -m hf_gpt ...`.
-
 They are those of `scripts/`; in a name a hyphen is as good as an underscore, and its beginning will do.
 """
 
@@ -18,8 +17,8 @@ def main() -> None:
     found = [name for name in names if name.startswith(word.replace("-", "_"))]
     if word in ("-h", "--help"):
         lines = [f"  {name.replace('_', '-'):18}{summary}" for name, summary in names.items()]
-        print("usage: hf-gpt COMMAND [--flag value ...]", "", *lines, "", sep="\n")
-        print("hf-gpt COMMAND --help lists its flags.")
+        print("usage: hf-gpt COMMAND [--flag value ...]\n", *lines, sep="\n")
+        print("\nhf-gpt COMMAND --help lists its flags.")
     elif word == "--version":
         print(__version__)
     elif len(found) == 1:

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import AutoTokenizer, GPT2Tokenizer, OpenAIGPTTokenizer
@@ -21,9 +21,6 @@ from .hub.downloads import local_folder
 from .model.configuration_gpt import GPTConfig
 from .model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from .model.tokenization_gpt import GPTTokenizer
-
-if TYPE_CHECKING:
-    from peft import PeftModel
 
 
 @dataclass(frozen=True)
@@ -87,46 +84,30 @@ class Source:
         return tokenizer
 
     def model(
-        self,
-        model_class: type[GPTPreTrainedModel],
-        *,
-        new_head: bool = False,
-        n_head: int | None = None,
-        seed: int = 0,
-        dtype: torch.dtype = torch.float32,
-        **changes: Any,
+        self, model_class: type[GPTPreTrainedModel], *, new_head: bool = False, seed: int = 0, **changes: Any
     ) -> GPTPreTrainedModel:
         """
-        The model with the wanted head, in evaluation mode; of an adapter the one that it is merged into. A
-        `ValueError` or `FileNotFoundError` if there is none, or its files are not as they should be.
-
-        Args:
-            new_head (`bool`): the source may lack the head, or have another; it is newly initialized then.
-            n_head, seed: see `hf_gpt.conversion.release.load_release`.
-            dtype (`torch.dtype`): of the weights.
-            changes: settings of the configuration to change, and `attn_implementation`.
+        The model with the wanted head, in float32 and evaluation mode; of an adapter the one that it is merged into.
+        With `new_head` the source may lack the head, or have another: it is newly initialized then. `seed` is that of
+        `hf_gpt.conversion.release.load_release`; `changes` are settings of the configuration, `attn_implementation`,
+        and of a release `n_head`. A `ValueError` or `FileNotFoundError` if there is no such model, or its files are
+        not as they should be.
         """
         if self.kind == "tf-release":
-            return load_release(self.folder, model_class, n_head=n_head, seed=seed, **changes).to(dtype)
+            return load_release(self.folder, model_class, seed=seed, **changes)
         config = self.config(**changes)
         if model_class is GPTForCausalLM and not config.is_causal:
             raise ValueError(f"{self.name} is a masked language model; a causal one is needed.")
         folder, state = self.folder, {}
         with reading(self.name):
             if self.kind == "adapter":
-                from .adapters import merge_adapter
+                from .adapters import load_adapter, merge_adapter
 
-                folder, state = None, {"state_dict": merge_adapter(self.adapted()).state_dict()}
-            model = load_weights(model_class, folder, config, new_head=new_head, dtype=dtype, **state)
+                folder, state = None, {"state_dict": merge_adapter(load_adapter(self.folder)).state_dict()}
+            model = load_weights(model_class, folder, config, new_head=new_head, dtype=torch.float32, **state)
         # Not the place of the copy: an adapter is saved with the name of its base model.
         model.name_or_path = model.config.name_or_path = self.name
         return model
-
-    def adapted(self, base_model: str | None = None, **kwargs: Any) -> "PeftModel":
-        """The adapter on its base model; see `hf_gpt.load_adapter`."""
-        from .adapters import load_adapter
-
-        return load_adapter(self.folder, base_model, **kwargs)
 
 
 def open_source(name: str | os.PathLike, revision: str | None = None, weights: bool = True) -> Source:
@@ -155,11 +136,5 @@ class NamesModel:
     @cached_property
     def tokenizer_source(self) -> Source:
         """`Source`: that of the tokenizer, by default the model's."""
-        if self.tokenizer_name is None:
-            return self.source
-        return open_source(self.tokenizer_name, self.revision, weights=False)
-
-
-def load_tokenizer(args: NamesModel) -> GPTTokenizer:
-    """The tokenizer of a model, with the task template switched on; a `ValueError` if there is none."""
-    return args.tokenizer_source.tokenizer(task_template=True)
+        name = self.tokenizer_name
+        return self.source if name is None else open_source(name, self.revision, weights=False)

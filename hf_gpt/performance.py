@@ -1,10 +1,4 @@
-"""
-Products of matrices at the rate of the machine: oneDNN for float32 where it is as exact and faster, and models whose
-weights are laid out for inference.
-
-    hf_gpt.use_fast_float32()
-    model = hf_gpt.pack_for_inference(AutoModelForCausalLM.from_pretrained("user/gpt1"), "int8")
-"""
+"""Products of matrices by oneDNN: float32 where it is as exact and faster, and weights laid out for inference."""
 
 import time
 from typing import NoReturn
@@ -32,20 +26,13 @@ def use_fast_float32(enabled: bool | None = None) -> bool:
     Let products of float32 matrices on the CPU run through oneDNN instead of MKL, which leaves half of some AMD
     processors idle: `torch.backends.mkldnn.matmul.fp32_precision = "bf16"`. The setting permits bfloat16, which oneDNN
     uses on processors with AMX only; so by default one product is computed both ways, and the setting is made where
-    its error against float64 is that of float32 and its time is shorter. It holds for the process; of the processes of
-    a `torch.distributed` group, the first decides.
+    its error against float64 is that of float32 and its time is shorter. With `enabled` the setting, or torch's
+    default, is made without a trial. It holds for the process; of a `torch.distributed` group the first one decides.
 
-    Args:
-        enabled (`bool`, *optional*): make the setting, or torch's default, without a trial.
-
-    Returns:
-        `bool`: whether the setting is made. False without oneDNN.
+    Returns a `bool`: whether the setting is made. False without oneDNN.
     """
-    group = torch.distributed.is_available() and torch.distributed.is_initialized()
-    choice = [enabled]
-    if enabled is None and (not group or torch.distributed.get_rank() == 0):
-        choice = [_is_exact_and_faster()]
-    if group:
+    choice = [_is_exact_and_faster() if enabled is None else enabled]
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.broadcast_object_list(choice)
     return _set(choice[0] and torch.backends.mkldnn.is_available())
 
@@ -57,13 +44,13 @@ def _set(enabled: bool) -> bool:
 
 @torch.no_grad()
 def _is_exact_and_faster() -> bool:
-    """One product both ways, in turns on one thread (0.3 s), by processor time: other work changes nothing."""
+    """One product both ways, in turns on one thread (0.3 s), by processor time; it leaves one of the settings."""
     rows, width, inner = _TRIAL
     generator = torch.Generator().manual_seed(0)
     states, weight = (torch.randn(size, width, generator=generator) for size in (rows, inner))
     exact = states[:16].double() @ weight.double().t()
     seconds: dict[bool, float] = {True: float("inf"), False: float("inf")}
-    before, threads = torch.backends.mkldnn.matmul.fp32_precision, torch.get_num_threads()
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         for turn in range(8):
@@ -74,7 +61,6 @@ def _is_exact_and_faster() -> bool:
             if is_fast and (product[:16] - exact).abs().max() > _LARGEST_ERROR * width**0.5:
                 return False
     finally:
-        torch.backends.mkldnn.matmul.fp32_precision = before
         torch.set_num_threads(threads)
     return seconds[True] * _LEAST_GAIN < seconds[False]
 
@@ -135,22 +121,16 @@ class PackedLinear(nn.Module):
 
 def pack_for_inference(model: PreTrainedModel, dtype: str = "float32") -> PreTrainedModel:
     """
-    Lay the weights of all linear layers out as oneDNN reads them fastest. Logits, hidden states, losses and generation
-    are as before, on a CPU, in less time; to train, adapt, resize or save the model it has to be loaded again, and
-    these end in an error that says so. The rows of the vocabulary, which the embedding needs, are held twice.
+    Lay the weights of all linear layers of a model in float32 on the CPU out as oneDNN reads them fastest, in place.
+    Logits, hidden states, losses and generation are as before, in less time; to train, adapt, resize or save the model
+    it has to be loaded again, and these end in an error that says so. The rows of the vocabulary, which the embedding
+    needs, are held twice.
 
-    Args:
-        model (`PreTrainedModel`): in float32, on the CPU; changed in place, its parameters need no gradient any more.
-        dtype (`str`, *optional*, defaults to `"float32"`): of the weights. `"float32"` gives float32's results;
-            the others also round what is multiplied by them, to 8 bits of precision or to 255 levels in each row:
-            compare the losses of your own texts.
+    A `dtype` of `"float32"` gives float32's results; `"bfloat16"` and `"int8"` also round what is multiplied by the
+    weights, to 8 bits of precision or to 255 levels in each row: compare the losses of your own texts.
 
-    Returns:
-        The model.
-
-    Raises:
-        ValueError: for another dtype or device, a model that is packed already or not in float32, a torch without
-            oneDNN, or a CPU that cannot multiply bytes.
+    Returns the model. A `ValueError` for another dtype or device, a model that is packed already or not in float32, a
+    torch without oneDNN, or a CPU that cannot multiply bytes.
     """
     if dtype not in PACKED_DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(PACKED_DTYPES)}, not {dtype}.")

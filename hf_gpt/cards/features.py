@@ -10,7 +10,7 @@ from .fine_tuned import TEMPLATES
 
 
 def describe_rows(record: dict[str, Any]) -> str:
-    """What was read, and which rows are not as one may expect; for arguments see `card_text`."""
+    """What was read, and which rows are not as one may expect; for arguments see `features_card`."""
     text = f"{record['rows']:,} rows, {record['tokens']:,} tokens"
     if record["truncated_rows"]:
         lost = f"{record['truncated_rows']:,} (they lost {record['truncated_tokens']:,} tokens in all)"
@@ -21,10 +21,10 @@ def describe_rows(record: dict[str, Any]) -> str:
     return text
 
 
-def card_text(record: dict[str, Any]) -> str:
-    """The text of README.md, of what `features.json` holds (see `hf_gpt.features.shards`)."""
+def features_card(record: dict[str, Any]) -> DatasetCard:
+    """README.md, of what `features.json` holds (see `hf_gpt.features.shards`)."""
     shown = [{"config_name": "default", "data_files": "data/*.parquet"}]  # for `load_dataset` and the Hub
     data = DatasetCardData(tags=["feature-extraction", "hf_gpt"], configs=shown).to_yaml()
     files = ", ".join(Path(name).name for name, *_ in record["input_files"])
     values = {"record": record, "read": describe_rows(record), "files": files, "card_data": data}
-    return str(DatasetCard(render_template(TEMPLATES / "features.md", **values)))
+    return DatasetCard(render_template(TEMPLATES / "features.md", **values))

@@ -17,24 +17,27 @@ import warnings
 from argparse import SUPPRESS, ArgumentDefaultsHelpFormatter, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any, NoReturn
 
 _CONFIG_HELP = "YAML file of `name: value` lines, which flags override, or the name of a recipe, such as questions."
+RESUME = "The same command with --resume_from_checkpoint last resumes from the last checkpoint."
 # Bars are shown where work takes long only; tqdm reads it when it is imported.
 os.environ.setdefault("TQDM_DELAY", "3")
 
 
-def command(resume: str = "") -> Callable[[Callable[[], None]], Callable[[], None]]:
+def command(
+    doc: str = "", *kinds: type, resume: str = "", check: Callable[[], None] = lambda: None, **settings: Any
+) -> Callable[[Callable[..., Any]], Callable[[], Any]]:
     """
-    Decorator of a command's `main`: a user's mistake ends with one line and exit status 2; Ctrl-C and SIGTERM, however
-    often they come, with one line, which says how to resume (`resume`), and 130 or 143; any other error keeps its
-    traceback.
+    Decorator of a command's `main`, which after a `check` gets what `parse_arguments` makes of its docstring, data
+    classes, if there are some, and `settings`. A user's mistake ends with one line and exit status 2; Ctrl-C and
+    SIGTERM, however often they come, with one line, which says how to resume (`resume`), and 130 or 143; any other
+    error keeps its traceback.
     """
 
-    def decorate(main: Callable[[], None]) -> Callable[[], None]:
+    def decorate(main: Callable[..., Any]) -> Callable[[], Any]:
         @functools.wraps(main)
-        def run() -> None:
+        def run() -> Any:
             from transformers.utils import logging
 
             # The bar of every checkpoint's shards; the Trainer's own stays.
@@ -44,7 +47,8 @@ def command(resume: str = "") -> Callable[[Callable[[], None]], Callable[[], Non
                 with warnings.catch_warnings():
                     # peft reads it of every model that it wraps.
                     warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-                    return main()
+                    check()
+                    return main(*(parse_arguments(kinds, doc=doc, **settings) if kinds else ()))
             except (Exception, KeyboardInterrupt) as error:
                 # After a stop a process may fail because another one is gone already.
                 if not arrived and not _is_for_the_user(error):
@@ -98,20 +102,17 @@ def _print_stopped(number: int, resume: str) -> None:
 def _is_for_the_user(error: BaseException) -> bool:
     """Whether an error is a user's mistake, or the network's."""
     from httpx import HTTPError
-    from huggingface_hub.errors import EntryNotFoundError, RevisionResolutionError, StrictDataclassError
+    from huggingface_hub.errors import RevisionResolutionError, StrictDataclassError
     from yaml import YAMLError
 
-    of_the_hub = (HTTPError, EntryNotFoundError, RevisionResolutionError)
-    return isinstance(error, (ValueError, OSError, YAMLError, StrictDataclassError, *of_the_hub))
+    expected = (ValueError, OSError, YAMLError, StrictDataclassError, HTTPError, RevisionResolutionError)
+    return isinstance(error, expected)
 
 
 def summaries(folder: Path) -> dict[str, str]:
     """The commands, or analyses, of a folder: name and first line of the docstring; nothing is imported."""
-    found = {}
-    for module in iter_modules([str(folder)]):
-        source = folder / module.name / "__init__.py" if module.ispkg else folder / f"{module.name}.py"
-        found[module.name] = (ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "").splitlines()[0]
-    return found
+    modules = {path.stem: ast.parse(path.read_text("utf-8")) for path in sorted(folder.glob("[!_]*.py"))}
+    return {name: ast.get_docstring(module).splitlines()[0] for name, module in modules.items()}
 
 
 def nearest(word: str, names: Iterable[str], program: str) -> str:
@@ -121,54 +122,44 @@ def nearest(word: str, names: Iterable[str], program: str) -> str:
 
 
 def parse_arguments(
-    dataclass_types: Sequence[type],
-    argv: Sequence[str] | None = None,
-    description: str = "",
-    prog: str | None = None,
-    positional: dict[str, str] | None = None,
-    common: str = "",
+    kinds: Sequence[type], argv: list | None = None, doc: str = "", prog: str = "", common: str = "", **operands: str
 ) -> tuple[Any, ...]:
     """
     Parse flags, the fields of data classes, with defaults from the YAML file that `--config` names.
 
-    `argv` is by default the command line, `description` and `prog` are the command's docstring and name, `positional`
-    the positional arguments and their help; `common` names the flags of `--help` where `--help_all` shows the rest.
-    Returns one instance per data class, and a namespace if there are positional arguments. A `ValueError` for flags
-    and settings that are unknown or wrong, and for a file that cannot be read.
+    `argv` are words, by default the command line, `doc` and `prog` the command's docstring and name, `operands` its
+    positional arguments with their help; `common` names the flags of `--help` where `--help_all` shows the rest.
+    Returns the positional arguments, then one instance per data class. A `ValueError` for flags and settings that are
+    unknown or wrong, and for a file that cannot be read.
     """
     from transformers import HfArgumentParser
 
-    from ..files import RECIPES
-
-    argv = list(sys.argv[1:] if argv is None else argv)
-    prog, positional = prog or Path(sys.argv[0]).name, positional or {}
-    for kind in dataclass_types:
+    argv = sys.argv[1:] if argv is None else argv
+    prog = prog or Path(sys.argv[0]).name
+    for kind in kinds:
         kind._argument_group_name = getattr(kind, "heading", kind.__doc__ or "").strip().splitlines()[0].rstrip(".")
-    settings = {"usage": " ".join([prog, *positional, "[--flag value ...]"]), "formatter_class": _HelpFormatter}
-    parser = HfArgumentParser(dataclass_types, description=description.strip(), allow_abbrev=False, **settings)
+    first = ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
+    settings = {"usage": " ".join([prog, *operands, "[--flag value ...]"]), "formatter_class": _HelpFormatter}
+    parser = HfArgumentParser(kinds, description=doc.strip(), allow_abbrev=False, parents=[first], **settings)
+    parser.error = first.error = _refuse
     if common:
         parser.add_argument("--help_all", action="help", help="Show all flags, the Trainer's own, too.")
         for action in () if "--help_all" in argv else parser._actions:
-            action.help = action.help if action.dest in ("help", "help_all", *common.split()) else SUPPRESS
-    first = ArgumentParser(add_help=False, allow_abbrev=False)
-    for each in (parser, first):
-        each.error = _refuse
-        each.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
-    for name, text in positional.items():
+            action.help = action.help if action.dest in ("help", "help_all", "config", *common.split()) else SUPPRESS
+    for name, text in operands.items():
         parser.add_argument(name, help=text)
     config = first.parse_known_args(argv)[0].config
-    if config is not None and not os.path.isfile(config) and (RECIPES / f"{config}.yaml").is_file():
-        config = RECIPES / f"{config}.yaml"
-    flags = [*([] if config is None else _flags_of(Path(config), parser, prog)), *argv]
+    flags = [*(_flags_of(config, parser, prog) if config else []), *argv]
     if unknown := parser.parse_known_args(flags)[1]:
         word = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
         known = [f"--{action.dest}" for action in parser._actions]
         raise ValueError(f"there is no flag {word}; {nearest(word, known, prog)}")
     try:
-        parsed = parser.parse_args_into_dataclasses(flags)
+        *parsed, others = parser.parse_args_into_dataclasses(flags)
     except (TypeError, OverflowError, ImportError, RuntimeError) as error:  # only values have been looked at so far
         raise ValueError(str(error)) from error
-    return parsed if positional else parsed[: len(dataclass_types)]
+    return (*(getattr(others, name) for name in operands), *parsed)
 
 
 class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
@@ -188,12 +179,13 @@ def _refuse(message: str) -> NoReturn:
     raise ValueError(message)
 
 
-def _flags_of(path: Path, parser: ArgumentParser, prog: str) -> list[str]:
-    """What a YAML file says, as flags; later flags override earlier ones."""
-    from ..files import read_yaml
+def _flags_of(config: str, parser: ArgumentParser, prog: str) -> list[str]:
+    """What a YAML file, or a recipe, says, as flags; later flags override earlier ones."""
+    from ..files import RECIPES, read_yaml
 
-    names = {action.dest for action in parser._actions}
-    flags = []
+    path, recipe = Path(config), RECIPES / f"{config}.yaml"
+    path = recipe if recipe.is_file() and not path.is_file() else path
+    names, flags = {action.dest for action in parser._actions}, []
     for name, value in read_yaml(path).items():
         if name not in names:
             raise ValueError(f"--config {path}: there is no setting {name}; {nearest(name, names, prog)}")

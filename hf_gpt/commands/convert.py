@@ -5,8 +5,7 @@ Convert a checkpoint: hf_gpt, stock openai-gpt, stock gpt2, the layout of OpenAI
     hf-gpt convert outputs/gpt1 outputs/openai-gpt --to openai-gpt
 
 What the source is, is inferred from its contents: OpenAI's TensorFlow release, its fine-tuned `best_params.jl`, stock
-`openai-gpt` and `gpt2` (safetensors or `.bin`), hf_gpt, or a peft adapter, which is merged into its base model. The
-output is written under another name and renamed when it is complete.
+`openai-gpt` and `gpt2` (safetensors or `.bin`), hf_gpt, or a peft adapter, which is merged into its base model.
 """
 
 import shutil
@@ -18,7 +17,7 @@ from ..conversion.sources import KINDS, SourceOptions, read_checkpoint
 from ..conversion.targets import FORMATS, write_checkpoint
 from ..files import check_empty, flag, output_folder
 from ..files.ranges import check_ranges
-from . import command, parse_arguments
+from . import command
 
 
 @dataclass
@@ -35,33 +34,28 @@ class ConversionArguments(SourceOptions):
             raise ValueError("--quantization goes with --to ctranslate2.")
 
 
-@command()
-def main() -> None:
-    """Check everything, convert, write."""
-    positional = {"source": "File, folder or Hub id to read.", "output": "Folder to write."}
-    args, places = parse_arguments((ConversionArguments,), description=__doc__, positional=positional)
-    with output_folder(Path(places.output), whole=True):
-        convert(places.source, Path(places.output), args)
-
-
-def convert(source: str, output: Path, args: ConversionArguments) -> None:
-    """Write the model that the arguments describe."""
+def convert(source: str, output: str | Path, args: ConversionArguments) -> None:
+    """Check everything, convert, and write the model that the arguments describe."""
+    output = Path(output)
     if Path(source).exists() and output.resolve() in (Path(source).resolve(), *Path(source).resolve().parents):
         raise ValueError(f"{output} holds the source: name another folder to write.")
-    check_empty(output, args.overwrite, "Name another folder, or give --overwrite.")
-    checkpoint = read_checkpoint(source, args)
-    model = checkpoint.model
-    found = f"{KINDS[checkpoint.kind]}: {model.num_parameters():,} parameters"
-    print(f"{source} is {found}, {str(model.dtype).removeprefix('torch.')}, head {checkpoint.head}.")
-    # The output is replaced when all is written. What an interrupted run has left there is deleted by the next one.
-    temporary = output.parent / f".{output.name}.unfinished"
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        (temporary / "written").mkdir(parents=True)
-        write_checkpoint(checkpoint, temporary / "written", args.to, args.quantization)
-        if output.exists():
-            output.rename(temporary / "replaced")
-        (temporary / "written").rename(output)
-    finally:
+    with output_folder(output, whole=True):
+        check_empty(output, args.overwrite, "Name another folder, or give --overwrite.")
+        checkpoint = read_checkpoint(source, args)
+        found = f"{KINDS[checkpoint.kind]}: {checkpoint.model.num_parameters():,} parameters"
+        print(f"{source} is {found}, {str(checkpoint.model.dtype).removeprefix('torch.')}, head {checkpoint.head}.")
+        # The output is replaced when all is written. What an interrupted run has left is deleted by the next one.
+        temporary = output.parent / f".{output.name}.unfinished"
         shutil.rmtree(temporary, ignore_errors=True)
-    print("\n".join([*checkpoint.notes, f"Written as {args.to} to {output}."]))
+        try:
+            (temporary / "written").mkdir(parents=True)
+            write_checkpoint(checkpoint, temporary / "written", args.to, args.quantization)
+            if output.exists():
+                output.rename(temporary / "replaced")
+            (temporary / "written").rename(output)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        print("\n".join([*checkpoint.notes, f"Written as {args.to} to {output}."]))
+
+
+main = command(__doc__, ConversionArguments, source="File, folder or Hub id.", output="Folder to write.")(convert)

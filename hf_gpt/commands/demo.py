@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..demo import HEADS
 from ..demo.page import build_app
 from ..files import flag
-from . import command, parse_arguments
+from . import command
 
 
 @dataclass
@@ -28,9 +28,8 @@ class DemoArguments:
     port: int | None = flag(None, "By default the first free one from 7860.")
 
 
-@command()
-def main() -> None:
-    """Parse arguments and run."""
-    (args,) = parse_arguments((DemoArguments,), description=__doc__)
+@command(__doc__, DemoArguments)
+def main(args: DemoArguments) -> None:
+    """Load the models and serve the page."""
     heads = {name: getattr(args, name) for name in HEADS}
     build_app(args.model_name_or_path, **heads).launch(server_port=args.port, show_error=True)

@@ -7,8 +7,7 @@ Evaluate a model on a split of a task: a fine-tuned one, or a language model wit
         --text_column message --output_dir outputs/new
 
 The last predicts new rows without labels: where no training file is named, the classes are the model's; a model that
-was trained with `--target_column` writes texts. An adapter is loaded on the base model that it names, or on
-`--base_model`.
+was trained with `--target_column` writes texts.
 
 With `--zero_shot` multiple choice is answered by the choice of the highest mean log-probability, sst2 and imdb by the
 likelier of the words "positive" and "negative" behind "very"; other classification tasks take `--zero_shot_words`.
@@ -17,7 +16,7 @@ likelier of the words "positive" and "negative" behind "very"; other classificat
 
 from ..evaluation import EvaluationArguments, evaluate
 from ..training.arguments import DataArguments, ModelArguments, check_launch
-from . import command, parse_arguments
+from . import command
 
 # What `--help` shows.
 COMMON = """model_name_or_path task data_dir train_file test_file text_column premise_column hypothesis_column
@@ -25,10 +24,5 @@ context_column choice_columns label_column target_column max_new_tokens num_beam
 max_length max_eval_rows output_dir overwrite_output_dir base_model split zero_shot zero_shot_prompt zero_shot_words
 zero_shot_score per_device_eval_batch_size"""
 
-
-@command()
-def main() -> None:
-    """Parse arguments and run."""
-    check_launch()
-    kinds = (ModelArguments, DataArguments, EvaluationArguments)
-    evaluate(*parse_arguments(kinds, description=__doc__, common=COMMON))
+_KINDS = (ModelArguments, DataArguments, EvaluationArguments)
+main = command(__doc__, *_KINDS, check=check_launch, common=COMMON)(evaluate)

@@ -11,11 +11,6 @@ output folder holds the shards (`data`), a card (README.md) that says what was e
 
 from ..features.shards import FeatureArguments, extract
 from ..training.arguments import check_launch
-from . import command, parse_arguments
+from . import command
 
-
-@command(resume="The same command resumes where it was stopped.")
-def main() -> None:
-    """Parse arguments and run."""
-    check_launch()
-    extract(*parse_arguments((FeatureArguments,), description=__doc__))
+main = command(__doc__, FeatureArguments, resume="The same command resumes it.", check=check_launch)(extract)

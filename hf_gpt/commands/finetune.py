@@ -7,10 +7,9 @@ Fine-tune a GPT on a task, with the language model as auxiliary objective (Radfo
     hf-gpt finetune --list_tasks
 
 The output folder holds the best model with its tokenizer, its card (README.md), `metrics.json` and, where the task has
-a test split, `predictions.tsv`. A stopped run resumes with `--resume_from_checkpoint last`. With `--seeds 5` there are
-five runs in folders of their own, and `results.json` with their median and range; the same command resumes after a
-stop. With `--tasks questions stories` one transformer is trained on several tasks, and each has a folder of its own;
-with `--target_column` the language model learns to write a text for a text, such as a summary, behind a `--prompt`.
+a test split, `predictions.tsv`; with `--seeds 5` those of five runs, and `results.json` with their median and range:
+the same command resumes after a stop. With `--tasks questions stories` one transformer is trained on several tasks, a
+folder for each; with `--target_column` the language model learns to write a text for a text behind a `--prompt`.
 """
 
 import sys
@@ -19,7 +18,7 @@ from ..cards import learning_rate_advice
 from ..tasks import task_table
 from ..training.arguments import DataArguments, FineTuningArguments, ModelArguments, check_launch
 from ..training.finetune import run, run_seeds
-from . import command, parse_arguments
+from . import RESUME, command, parse_arguments
 
 # What `--help` shows.
 COMMON = """model_name_or_path lm_coef adaptation task list_tasks tasks data_dir train_file validation_file
@@ -28,7 +27,7 @@ prompt metrics max_length max_train_rows output_dir learning_rate num_train_epoc
 seeds resume_from_checkpoint overwrite_output_dir"""
 
 
-@command(resume="The same command with --resume_from_checkpoint last resumes from the last checkpoint.")
+@command(resume=RESUME)
 def main() -> None:
     """Parse arguments and run."""
     if "--list_tasks" in sys.argv[1:]:
@@ -36,7 +35,7 @@ def main() -> None:
         return
     check_launch()
     kinds = (ModelArguments, DataArguments, FineTuningArguments)
-    model, data, training = parse_arguments(kinds, description=__doc__, common=COMMON)
+    model, data, training = parse_arguments(kinds, doc=__doc__, common=COMMON)
     if model.adaptation == "full" and training.learning_rate == FineTuningArguments.learning_rate:
         advice = learning_rate_advice(model.model_name_or_path or "", training.learning_rate)
         if advice and training.process_index == 0:

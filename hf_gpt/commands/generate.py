@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..files import flag
-from ..generation import ReadingArguments, check_one_of, encode, print_table
+from ..generation import ReadingArguments, check_predicted, encode, print_table
 from ..generation.scoring import perplexity, read_lines, score_texts
 from ..generation.strategies import Continuation, compare, continue_prompts, passages, strategies
 from ..training.text_files import iter_texts
-from . import command, parse_arguments
+from . import command
 
 _WIDTH = 110
 # What the output file holds of a continuation.
@@ -49,20 +49,17 @@ class GenerateArguments(ReadingArguments):
     passages: int = flag(50, "With --compare and without prompts: passages to continue.")
     prompt_tokens: int = flag(20, "With --compare and without prompts: a prompt's length.")
 
-    inputs = ()
-
     def __post_init__(self) -> None:
-        if not self.compare or self.text or self.file:
-            check_one_of(text=self.text, file=self.file)
+        if self.compare and not (self.text or self.file):
+            self.inputs = ("compare",)  # whose passages are the prompts
         super().__post_init__()
         chosen = strategies(self.num_beams, self.top_k, self.top_p, self.typical_p, self.temperature)
         self.chosen = [each for each in chosen if self.strategy in (None, each.flag)]
 
 
-@command()
-def main() -> None:
-    """Parse arguments, generate, compare, write."""
-    (args,) = parse_arguments((GenerateArguments,), description=__doc__)
+@command(__doc__, GenerateArguments)
+def main(args: GenerateArguments) -> None:
+    """Generate, compare, print, write."""
     texts = read_lines(Path(args.file)) if args.file else args.text or []
     human_texts = [text for _, text in iter_texts(args.compare, args.text_column)] if args.compare else []
     model, tokenizer = args.load()
@@ -70,8 +67,7 @@ def main() -> None:
     prompts, human = [], []
     for text in texts:
         ids = encode(tokenizer, text)
-        if not ids:
-            raise ValueError(f"The prompt {text!r} has no token: write something.")
+        check_predicted(ids, f"The prompt {text!r}", 1)
         if len(ids) > longest:
             start = f"the prompt {textwrap.shorten(text, 40, placeholder='...')!r} has {len(ids):,} tokens"
             print(f"WARNING: {start}; the model reads its last {longest:,}.", file=sys.stderr)

@@ -9,9 +9,8 @@ log-probability of all tokens but the first of each text (with `--beginning para
 full stop and a newline), and words are what white space separates in the text as it is given, so that models with
 different tokenizers can be compared. A text longer than the context is read in windows that move by --stride tokens.
 
-With --last_word each row of JSONL or Parquet, or each line of any other file, is a passage, of which the last
-word is to be guessed, as in LAMBADA: how often each of its tokens is the likeliest one, and exp(mean negative
-log-probability of the word).
+With --last_word each row of JSONL or Parquet, or each line of any other file, is a passage, of which the last word is
+to be guessed (LAMBADA): how often all its tokens are the likeliest, and exp(mean negative log-probability of words).
 """
 
 import math
@@ -23,7 +22,7 @@ from tqdm import tqdm
 from ..files import flag
 from ..generation import ReadingArguments, encode, scoring
 from ..training.text_files import ROWS, iter_texts
-from . import command, parse_arguments
+from . import command
 
 
 @dataclass(kw_only=True)
@@ -38,11 +37,10 @@ class PerplexityArguments(ReadingArguments):
     batch_size: int = flag(8, "Rows of text that are read at once.")
 
 
-@command()
-def main() -> None:
-    """Parse arguments, measure, write."""
-    (args,) = parse_arguments((PerplexityArguments,), description=__doc__)
-    record = measure_last_words(args) if args.last_word else measure(args)
+@command(__doc__, PerplexityArguments)
+def main(args: PerplexityArguments) -> None:
+    """Measure, print, write."""
+    record = measure(args)
     for name, value in record.items():
         if name not in ("model", "pack", "texts"):
             print(f"{name.replace('_', ' ')}: {f'{value:.4f}' if isinstance(value, float) else value}")
@@ -52,10 +50,20 @@ def main() -> None:
 
 def measure(args: PerplexityArguments) -> dict:
     """What the output file holds."""
-    # Read first: a file that cannot be read shows before the model is loaded.
     texts = [(f"text {n}", text) for n, text in enumerate(args.text or [], 1)]
-    texts += iter_texts(args.file, args.text_column) if args.file else []
+    # Read first: a file that cannot be read shows before the model is loaded.
+    for file in map(Path, args.file or []):
+        if args.last_word and not file.name.lower().endswith(ROWS):
+            texts += [(f"{file}, line {number}", line) for number, line in enumerate(scoring.read_lines(file), 1)]
+        else:
+            texts += iter_texts(file, args.text_column)
     model, tokenizer = args.load()
+    if args.last_word:
+        found = scoring.score_last_words(model, tokenizer, texts, args.batch_size)
+        accuracy = sum(each["is_likeliest"] for each in found) / len(found)
+        word = scoring.perplexity(sum(each["log_probability"] for each in found), len(found))
+        record = {"model": args.model_name_or_path, "passages": len(found), "accuracy": accuracy}
+        return record | {"perplexity_per_word": word, "texts": found}
     context = model.config.n_positions
     stride = args.stride or context // 2
     rows = [encode(tokenizer, text) for _, text in tqdm(texts, desc="tokenizing", unit="text")]
@@ -81,19 +89,3 @@ def _values(total: float, predicted: int, words: int, characters: int, size: int
     counts |= {f"perplexity_per_{unit}": value for unit, value in perplexities.items()}
     bits = -total / math.log(2)
     return counts | {"bits_per_character": bits / max(characters, 1), "bits_per_byte": bits / max(size, 1)}
-
-
-def measure_last_words(args: PerplexityArguments) -> dict:
-    """What the output file holds with `--last_word`."""
-    passages = [(f"text {n}", text) for n, text in enumerate(args.text or [], 1)]
-    for file in map(Path, args.file or []):
-        if file.name.lower().endswith(ROWS):
-            passages += iter_texts(file, args.text_column)
-        else:
-            passages += [(f"{file}, line {number}", line) for number, line in enumerate(scoring.read_lines(file), 1)]
-    model, tokenizer = args.load()
-    found = scoring.score_last_words(model, tokenizer, passages, args.batch_size)
-    accuracy = sum(each["is_likeliest"] for each in found) / len(found)
-    word = scoring.perplexity(sum(each["log_probability"] for each in found), len(found))
-    record = {"model": args.model_name_or_path, "passages": len(found), "accuracy": accuracy}
-    return record | {"perplexity_per_word": word, "texts": found}

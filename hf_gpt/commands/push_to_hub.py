@@ -18,7 +18,7 @@ from transformers.utils import ADAPTER_CONFIG_NAME
 from ..files import flag
 from ..hub import push
 from ..hub.checks import HEAD_CONFIG
-from . import command, parse_arguments
+from . import command
 
 
 @dataclass
@@ -34,14 +34,13 @@ class PushArguments:
     base_model: str | None = flag(None, "Hub id of the model that this one was made from, for adapters above all.")
 
 
-@command(resume="The same command resumes where it stopped.")
-def main() -> None:
-    """Parse arguments and push."""
-    args, rest = parse_arguments((PushArguments,), description=__doc__, positional={"folder": "Folder to push."})
-    if Path(rest.folder, ADAPTER_CONFIG_NAME).is_file() and Path(rest.folder, HEAD_CONFIG).is_file():
+@command(__doc__, PushArguments, resume="The same command resumes where it stopped.", folder="Folder to push.")
+def main(folder: str, args: PushArguments) -> None:
+    """Check what hf_gpt's own adapter holds, and push."""
+    if Path(folder, ADAPTER_CONFIG_NAME).is_file() and Path(folder, HEAD_CONFIG).is_file():
         from ..adapters import check_adapter
 
-        check_adapter(rest.folder)
-    address = push(rest.folder, **vars(args))
+        check_adapter(folder)
+    address = push(folder, **vars(args))
     if address is not None:
         print(f"Pushed: {address}")

@@ -4,22 +4,20 @@ Score sentences with a language model: log-probability and perplexity of each; o
     hf-gpt score --model_name_or_path gpt-mini --text "The door was open." "The door were open."
     hf-gpt score --model_name_or_path gpt-mini --pairs blimp/data/anaphor_number_agreement.jsonl
 
-The log-probability is natural, and that of all tokens of the sentence; the first one is predicted after the end of a
-paragraph, a full stop and a newline, as GPT has no token that begins a text. With `--beginning none` nothing stands
-before a sentence, and its first token does not count. The perplexity is per predicted token. A file of pairs is JSONL
-with `sentence_good` and `sentence_bad`, as BLiMP is published. A pair is right where the good sentence has the higher
-log-probability, so a tie is wrong; ties are counted.
+The log-probability is natural, and that of all tokens; the first one is predicted after a full stop and a newline, as
+GPT has no token that begins a text, or with `--beginning none` does not count. The perplexity is per predicted token.
+A file of pairs is JSONL with `sentence_good` and `sentence_bad`, as BLiMP is published. A pair is right where the good
+sentence has the higher log-probability, so a tie is wrong; ties are counted.
 """
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
 
 from ..files import flag
 from ..generation import ReadingArguments, encode
 from ..generation.scoring import BEGINNINGS, beginning_ids, perplexity, read_lines, read_pairs, score_texts
-from . import command, parse_arguments
+from . import command
 
 
 @dataclass(kw_only=True)
@@ -32,16 +30,14 @@ class ScoreArguments(ReadingArguments):
     batch_size: int = flag(32, "Rows of text that are read at once.")
     output_file: str | None = flag(None, "A .jsonl file, a row for each sentence or pair.")
 
-    suffixes: ClassVar[tuple[str, ...]] = (".jsonl",)
-    inputs: ClassVar[tuple[str, ...]] = ("text", "file", "pairs")
+    suffixes, inputs = (".jsonl",), ("text", "file", "pairs")
 
 
-@command()
-def main() -> None:
-    """Parse arguments, score, write."""
+@command(__doc__, ScoreArguments)
+def main(args: ScoreArguments) -> None:
+    """Read, score, print, write."""
     import pandas as pd
 
-    (args,) = parse_arguments((ScoreArguments,), description=__doc__)
     pairs = [(name, pair.good, pair.bad) for name in args.pairs or [] for pair in read_pairs(Path(name))]
     texts = [text for _, *pair in pairs for text in pair] or (read_lines(Path(args.file)) if args.file else args.text)
     model, tokenizer = args.load()
@@ -49,7 +45,16 @@ def main() -> None:
     given = [beginning_ids(tokenizer, args.beginning)] * len(ids)
     scores = score_texts(model, ids, batch_size=args.batch_size, given=given)
     if pairs:
-        rows = _rows_of_pairs(pairs, [score.log_probability for score in scores])
+        table = pd.DataFrame(pairs, columns=["file", "good", "bad"])
+        table["good_log_probability"] = good = pd.Series([score.log_probability for score in scores[::2]])
+        table["bad_log_probability"] = bad = pd.Series([score.log_probability for score in scores[1::2]])
+        table["correct"] = good > bad
+        files = list(table.groupby("file", sort=False))
+        for file, own in files if len(files) == 1 else [*files, ("all files", table)]:
+            ties = (good == bad)[own.index].sum()
+            more = f", {ties:,} ties" if ties else ""
+            print(f"accuracy: {own['correct'].mean():.4f} ({len(own):,} pairs{more}, {file})")
+        rows = table.to_dict("records")
     else:
         rows = [{"text": text, "tokens": score.tokens} for text, score in zip(texts, scores, strict=True)]
         for row, score in zip(rows, scores, strict=True):
@@ -59,18 +64,3 @@ def main() -> None:
         args.write("".join(f"{json.dumps(row)}\n" for row in rows))
     elif not pairs:
         print(pd.DataFrame(rows).to_csv(sep="\t", index=False, lineterminator="\n"), end="")
-
-
-def _rows_of_pairs(pairs: list[tuple[str, str, str]], scores: list[float]) -> list[dict[str, Any]]:
-    """A row for each pair; the accuracy of each file, and of all pairs where there are several files, is printed."""
-    names, rows, files = ("file", "good", "bad", "good_log_probability", "bad_log_probability", "correct"), [], {}
-    for pair, good, bad in zip(pairs, scores[::2], scores[1::2], strict=True):
-        rows.append(dict(zip(names, (*pair, good, bad, good > bad), strict=True)))
-        files.setdefault(pair[0], []).append((good > bad, good == bad))
-    if len(files) > 1:
-        files["all files"] = [result for own in files.values() for result in own]
-    for file, own in files.items():
-        correct, ties = map(sum, zip(*own, strict=True))
-        more = f", {ties:,} ties" if ties else ""
-        print(f"accuracy: {correct / len(own):.4f} ({len(own):,} pairs{more}, {file})")
-    return rows

@@ -5,23 +5,21 @@ Surprisal of every word of texts: a table of words with surprisal, entropy and r
     hf-gpt surprisal --model_name_or_path gpt-mini --text_files story.txt --output_file outputs/story.tsv
 
 A row for each word, as white space separates them: document, word_number, word, start and end (characters from 0),
-tokens, surprisal of all its tokens, entropy of the next token before it, and the rank of its first token. A
-newline counts with the word after it. The first word is predicted after the end of a paragraph, a full stop and a
-newline; with `--beginning none` its first token has no value. The sum over a text is minus the log-probability of
-`hf-gpt score` and `perplexity` (there natural, so `--unit nats`). The ending of `--output_file` is the format: .tsv,
-.csv, .parquet, .json, or .html for a page with the likeliest tokens before each word.
+tokens, surprisal of all its tokens, entropy of the next token before it, and the rank of its first token. A newline
+counts with the word after it. The first word is predicted after a full stop and a newline; with `--beginning none` its
+first token has no value. The sum over a text is minus the log-probability of `hf-gpt score` and `perplexity` (there
+natural, so `--unit nats`). An .html file is a page with the likeliest tokens before each word.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from ..files import atomic, flag
 from ..generation import ReadingArguments
 from ..generation.scoring import BEGINNINGS
 from ..generation.surprisal import UNITS, render_page, word_surprisals
 from ..training.text_files import iter_texts
-from . import command, parse_arguments
+from . import command
 
 
 @dataclass(kw_only=True)
@@ -35,13 +33,12 @@ class SurprisalArguments(ReadingArguments):
     context_words: int | None = flag(None, "Read each word after so many words alone, as for a fixed window.")
     unit: str = flag("bits", "Unit of surprisal and entropy.", UNITS)
     end_of_word: bool = flag(
-        False, "Charge the end of a word to it, not to the next (GPT-2's vocabulary; GPT's marks it already)."
+        False, "Charge a word's end to it, not to the next (GPT-2; GPT's tokens mark it already)."
     )
     batch_size: int = flag(8, "Rows of text that are read at once.")
     output_file: str | None = flag(None, "A .tsv, .csv, .parquet, .json or .html file, instead of a table here.")
 
-    suffixes: ClassVar[tuple[str, ...]] = (".tsv", ".csv", ".parquet", ".json", ".html")
-    inputs: ClassVar[tuple[str, ...]] = ("text", "text_files")
+    suffixes, inputs = (".tsv", ".csv", ".parquet", ".json", ".html"), ("text", "text_files")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,23 +46,22 @@ class SurprisalArguments(ReadingArguments):
             raise ValueError("Give one of --context, --context_words.")
 
 
-@command()
-def main() -> None:
-    """Parse arguments, read, write."""
+@command(__doc__, SurprisalArguments)
+def main(args: SurprisalArguments) -> None:
+    """Read, print or write."""
     import pandas as pd
 
-    (args,) = parse_arguments((SurprisalArguments,), description=__doc__)
     texts = [(f"text {number}", text) for number, text in enumerate(args.text or [], 1)]
-    texts += iter_texts(args.text_files, args.text_column) if args.text_files else []
+    texts += iter_texts(args.text_files or [], args.text_column)
     model, tokenizer = args.load()
     path = Path(args.output_file or "")
     names = ("beginning", "context", "context_words", "unit", "end_of_word", "batch_size")
     settings = {name: getattr(args, name) for name in names}
     rows = word_surprisals(model, tokenizer, texts, **settings, likeliest=5 if path.suffix == ".html" else 0)
     table = pd.DataFrame(rows).astype({"rank": "Int64"})
-    separated = {"sep": "," if path.suffix == ".csv" else "\t", "index": False, "lineterminator": "\n"}
+    separated = table.to_csv(sep="," if path.suffix == ".csv" else "\t", index=False, lineterminator="\n")
     if args.output_file is None:
-        print(table.to_csv(**separated), end="")
+        print(separated, end="")
         return
     if path.suffix == ".parquet":
         with atomic(path) as temporary:
@@ -75,6 +71,6 @@ def main() -> None:
     elif path.suffix == ".json":
         args.write({"model": args.model_name_or_path, "pack": args.pack, **settings, "words": rows})
     else:
-        args.write(table.to_csv(**separated))
+        args.write(separated)
     total, mean = table["surprisal"].sum(), table["surprisal"].mean()
     print(f"{len(rows):,} words, {total:.2f} {args.unit}, {mean:.2f} a word: {path}")

@@ -24,7 +24,7 @@ from ..conversion.word_rules import word_rules
 from ..files import check_empty, flag
 from ..model.tokenization_gpt import END_OF_WORD, english_rules, show_rules, word_splitter
 from ..training.text_files import iter_texts, unwrap_paragraphs
-from . import command, parse_arguments
+from . import command
 
 UNKNOWN, NEWLINE = "<unk>", "\n" + END_OF_WORD
 ASCII = {chr(code) for code in range(0x21, 0x7F)} - set(string.ascii_uppercase)
@@ -111,7 +111,4 @@ def train(args: TrainTokenizerArguments) -> None:
     print(f"{sum(kept.values()):,} words, {len(kept):,} distinct -> {len(merges)} merges in {output_dir}")
 
 
-@command()
-def main() -> None:
-    """Parse arguments and train."""
-    train(*parse_arguments((TrainTokenizerArguments,), description=__doc__))
+main = command(__doc__, TrainTokenizerArguments)(train)

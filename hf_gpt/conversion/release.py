@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..files import read_json, read_npy, reading
+from ..files import read_json, reading
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from .stock import with_special_rows, with_special_tokens
@@ -77,8 +77,9 @@ def read_release(directory: str | os.PathLike) -> dict[str, np.ndarray]:
     pieces = []
     for index in range(RELEASE_PIECES):
         path, size = path.with_name(f"params_{index}.npy"), base + (index < longer)
-        piece = read_npy(path)
         with reading(path):
+            # Mapped, so that a size that the file does not have is refused.
+            piece = np.load(path, mmap_mode="r", allow_pickle=False)
             if piece.dtype != np.float32 or piece.shape != (size,):
                 found = f"one of {piece.dtype} with the shape {piece.shape}"
                 raise ValueError(f"it must be one flat array of {size:,} float32 numbers, and is {found}")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import FillMaskPipeline
 
+from ..adapters import load_adapter
 from ..analysis.attention import attention_of, page_record
 from ..analysis.figures import render_page
 from ..analysis.importance import METHODS, next_word_score, shares, word_scores
@@ -46,7 +47,7 @@ class Demo:
         if model_class.__name__ not in found and not is_language_model:
             raise ValueError(f"{name} holds {', '.join(found)}; a {model_class.__name__} is needed here.")
         is_adapter = source.kind == "adapter" and not is_language_model
-        self.model = (source.adapted() if is_adapter else source.model(model_class)).eval()
+        self.model = (load_adapter(source.folder) if is_adapter else source.model(model_class)).eval()
         self.tokenizer = source.tokenizer()
 
     def encoded(self, new: int = 0, most: int | None = None, **texts: str) -> list[list[int]]:

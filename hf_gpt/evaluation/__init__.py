@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..adapters import virtual_tokens
+from ..adapters import load_adapter, virtual_tokens
 from ..conversion.tokenizers import check_ids
 from ..files import METRICS, PREDICTIONS, check_empty, flag, in_output_folder, write_json
-from ..loading import Source, load_tokenizer
+from ..loading import Source
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.encode import describe_encoded
@@ -69,7 +69,7 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
             score = args.zero_shot_score or ("sum" if rule.kind == "words" else "mean")
             model = ZeroShotScorer(model, mean=score == "mean")
         else:
-            tokenizer = load_tokenizer(model_args)
+            tokenizer = model_args.tokenizer_source.tokenizer(task_template=True)
             model = _load_head(model_args, spec, tokenizer, args)
             declare_targets(model, spec, tokenizer, data)
             transform = input_transform(data, spec, model.config, tokenizer, virtual_tokens(model))
@@ -115,7 +115,7 @@ def _load_head(model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokeniz
         return load_model(model_args, spec, tokenizer, args.seed, keep_head=True)
     if model_args.random_weights or model_args.transfer_layers is not None:
         raise ValueError(f"{source.name} is an adapter: leave out --random_weights and --transfer_layers.")
-    model = source.adapted(args.base_model, attn_implementation=model_args.attn_implementation)
+    model = load_adapter(source.folder, args.base_model, attn_implementation=model_args.attn_implementation)
     check_ids(model.config, tokenizer, source.name)
     return model
 
@@ -128,8 +128,9 @@ def _zero_shot(model_args: ModelArguments, data: DataArguments, rule: ZeroShotRu
     elif source.kind == "adapter":
         raise ValueError(f"{source.name} is an adapter of a task head: --zero_shot wants a language model.")
     else:
-        tokenizer, settings = load_tokenizer(model_args), {"attn_implementation": model_args.attn_implementation}
-        model = source.model(GPTForCausalLM, n_head=model_args.n_head, **settings)
+        tokenizer = model_args.tokenizer_source.tokenizer(task_template=True)
+        settings = {"n_head": model_args.n_head, "attn_implementation": model_args.attn_implementation}
+        model = source.model(GPTForCausalLM, **settings)
         check_ids(model.config, tokenizer, source.name)
     length = min(data.max_length or sys.maxsize, longest_path(model))
     transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)

@@ -19,22 +19,11 @@ from pyarrow import compute, csv, parquet
 from tqdm.auto import tqdm
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-from ..cards.features import card_text, describe_rows
+from ..cards.features import describe_rows, features_card
 from ..conversion.tokenizers import check_ids
-from ..files import (
-    OVERWRITE,
-    atomic,
-    check_empty,
-    check_settings,
-    flag,
-    output_folder,
-    read_json,
-    reading,
-    write_json,
-    write_text,
-)
+from ..files import atomic, check_empty, check_settings, flag, output_folder, read_json, reading, write_json
 from ..files.ranges import check_ranges
-from ..loading import NamesModel, load_tokenizer
+from ..loading import NamesModel
 from ..model.modeling_gpt import GPTModel
 from ..performance import pack_for_inference, use_fast_float32
 from ..tasks.formats import field_of, read_by_suffix, read_text
@@ -42,7 +31,7 @@ from ..tasks.load import cached_rows
 from ..training.text_files import text_of
 from . import POOLINGS, UNITS, WORD_COLUMNS, WORD_POOLINGS, FeatureExtractor, TextFeatures
 
-# As which the weights are loaded; those of int8 are packed then, which halves the time on a CPU.
+# What the weights become; those of int8 are packed then, which halves the time on a CPU.
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.float32}
 SETTINGS, RESULT, CARD, DATA = "feature_settings.json", "features.json", "README.md", "data"
 CSV = "features.csv"
@@ -162,14 +151,14 @@ def _stamp(file: Path) -> list[Any]:
 
 def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtractor:
     """The template is on where the tokenizer was saved so, and for pairs and pooling `classify`."""
-    tokenizer = load_tokenizer(args)
+    tokenizer = args.tokenizer_source.tokenizer(task_template=True)
     if args.pooling != "classify" and args.pair_column is None:
         saved = get_tokenizer_config(args.tokenizer_source.folder)
         tokenizer.task_template = bool(saved.get("task_template", False))
-    model = args.source.model(GPTModel, n_head=args.n_head, dtype=DTYPES[args.dtype])
+    model = args.source.model(GPTModel, n_head=args.n_head)
     check_ids(model.config, tokenizer, args.model_name_or_path)
     how = (args.pooling, args.unit, args.word_pooling, args.max_length, args.tokens_per_batch, args.context_words)
-    model = model.eval().to(device)
+    model = model.eval().to(device, DTYPES[args.dtype])
     if args.dtype == "int8":
         pack_for_inference(model, "int8")
     return FeatureExtractor(model, tokenizer, args.layers, *how)
@@ -195,7 +184,7 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
     if not file.is_file():
         check_empty(output, hint="It holds something else than features: name another --output_dir.")
     elif not overwrite:
-        check_settings(output, {"fast_float32": False} | read_json(file), settings, OVERWRITE)
+        check_settings(output, {"fast_float32": False} | read_json(file), settings)
         return
     for name in (RESULT, CARD, CSV):
         (output / name).unlink(missing_ok=True)
@@ -251,6 +240,6 @@ def _finish(output: Path, settings: dict[str, Any], files: list[Path]) -> dict[s
     tokens, truncated = (counts[name].to_numpy() for name in ("tokens", "truncated"))
     record = settings | {"shards": len(files), "tokens": int(tokens.sum()), "empty_rows": int((tokens == 0).sum())}
     record |= {"truncated_rows": int((truncated > 0).sum()), "truncated_tokens": int(truncated.sum())}
-    write_text(output / CARD, card_text(record))
+    features_card(record).save(output / CARD)
     write_json(output / RESULT, record)
     return record

@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, AnyStr, BinaryIO
 
-import numpy as np
 import torch
 import yaml
 from filelock import FileLock, Timeout
@@ -76,19 +75,14 @@ def read_json(path: Path, kind: type = dict) -> Any:
     return content
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Without aliases, of which a short file may hold a number without end."""
-
-    def compose_node(self, parent: Any, index: Any) -> yaml.Node:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError(f"the alias *{self.peek_event().anchor}")
-        return super().compose_node(parent, index)
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file of `name: value` lines; a `ValueError` names it otherwise."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _PlainLoader)
+        text = path.read_text(encoding="utf-8")
+        for event in yaml.parse(text):
+            if isinstance(event, yaml.AliasEvent):  # of which a short file may hold a number without end
+                raise ValueError(f"it has the alias *{event.anchor}")
+        content = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, IndexError, RecursionError) as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
@@ -107,15 +101,6 @@ def check_types(path: Path | str, values: Mapping[str, Any], types: Mapping[str,
         except (TypeError, ValueError) as error:
             wanted = getattr(types[name], "__name__", types[name])
             raise ValueError(f"{path}: {name} must be a {wanted}, not {repr(value)[:80]}.") from error
-
-
-def read_npy(path: Path) -> np.ndarray:
-    """The array of numbers in a `.npy` file; it is mapped, so that a size that the file does not have is refused."""
-    with reading(path, "read as an array of numbers"):
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufc":
-            raise TypeError("its values are no numbers")
-    return array
 
 
 def read_tensors(folder: Path) -> dict[str, torch.Tensor]:
@@ -215,9 +200,7 @@ def check_empty(folder: Path, overwrite: bool = False, hint: str = OVERWRITE) ->
         raise ValueError(f"{folder} already exists and is not empty. {hint}")
 
 
-def check_settings(
-    folder: Path, earlier: Mapping[str, Any], settings: Mapping[str, Any], hint: str = "Name another --output_dir."
-) -> None:
+def check_settings(folder: Path, earlier: dict[str, Any], settings: dict[str, Any], hint: str = OVERWRITE) -> None:
     """A `ValueError` with `hint` if what a folder holds was made with other settings than those of now."""
     names = sorted(name for name in {*earlier, *settings} if earlier.get(name) != settings.get(name))
     if names:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from . import finite
 
@@ -16,14 +16,9 @@ def render_template(path: Path, **values: Any) -> str:
     The text of a template, which may import others next to it, filled in with `values`; a name that is not given is an
     error. `cell` makes a value fit into a cell of a table. Pages (`.html.jinja`) escape their values.
     """
-    environment = Environment(
-        loader=FileSystemLoader([path.parent, Path(__file__).parent]),
-        undefined=StrictUndefined,
-        autoescape=select_autoescape(enabled_extensions=("html.jinja",), default=False),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    loader = FileSystemLoader([path.parent, Path(__file__).parent])
+    blanks = dict.fromkeys(("trim_blocks", "lstrip_blocks", "keep_trailing_newline"), True)
+    environment = Environment(loader=loader, undefined=StrictUndefined, autoescape=path.suffix == ".jinja", **blanks)
     environment.filters["cell"] = lambda value: " ".join(str(value).split()).replace("|", "\\|")
     return environment.get_template(path.name).render(values)
 

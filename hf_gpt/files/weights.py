@@ -60,11 +60,9 @@ def load_weights(
 ) -> PreTrainedModel:
     """
     `model_class.from_pretrained(folder, config=config, **kwargs)` without its report; `folder` is None with a
-    `state_dict`. A `ValueError` if a weight is missing, or has another shape or numbers that are none.
-
-    With `new_head` the checkpoint may lack the head of the model, or have one of another shape: it is newly
-    initialized then. The `whole` checkpoint has nothing that the model lacks. Without `check_numbers` the stored
-    numbers are taken as they are.
+    `state_dict`. A `ValueError` if a weight is missing, or has another shape, or, with `check_numbers`, numbers that
+    are none. With `new_head` the head may be missing or have another shape: it is newly initialized then. The `whole`
+    checkpoint has nothing that the model lacks.
     """
     if folder is not None and check_numbers:
         check_tensors(read_tensors(Path(folder)), folder)
@@ -111,8 +109,5 @@ def head_parameters(model: PreTrainedModel) -> dict[str, torch.nn.Parameter]:
 def draw_head(model: PreTrainedModel) -> None:
     """Initialize the head of a model newly, in place."""
     for parameter in head_parameters(model).values():
-        # By which transformers knows loaded weights, which it leaves alone.
-        parameter._is_hf_initialized = False
-    for child in model.children():
-        if child is not model.base_model:
-            child.apply(model._init_weights)
+        parameter._is_hf_initialized = False  # by which transformers knows loaded weights, which it leaves alone
+    model.apply(model._init_weights)

@@ -63,8 +63,7 @@ class ReadingArguments(LanguageModelArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.inputs:
-            check_one_of(**{name: getattr(self, name) for name in self.inputs})
+        check_one_of(**{name: getattr(self, name) for name in self.inputs})
         if self.output_file is None:
             return
         path = Path(self.output_file)

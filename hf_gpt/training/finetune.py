@@ -21,7 +21,6 @@ from ..adapters import HEAD_CONFIG, head_config, virtual_tokens
 from ..cards.facts import fill_in
 from ..cards.fine_tuned import FineTunedCard
 from ..hub.checks import EVAL_RESULTS
-from ..loading import load_tokenizer
 from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData, TaskSpec, metrics, report
@@ -76,7 +75,7 @@ def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArgumen
     choose_products(args, checkpoint)
     with args.main_process_first(desc="reading the data"):
         read = {folder: load_task_data(of_task) for folder, of_task in tasks.items()}
-        tokenizer, parts = load_tokenizer(model_args), []
+        tokenizer, parts = model_args.tokenizer_source.tokenizer(task_template=True), []
         for folder, task in read.items():
             model = load_model(model_args, task.spec, tokenizer, args.seed)
             declare_targets(model, task.spec, tokenizer, data)
@@ -310,7 +309,7 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
     settings |= {name: value for name, value in args.to_dict().items() if name in _SHARED and name != "seeds"}
     with args.main_process_first(desc="checking the folder"):
         if (output / SETTINGS).is_file() and not args.overwrite_output_dir:
-            files.check_settings(output, files.read_json(output / SETTINGS), settings, files.OVERWRITE)
+            files.check_settings(output, files.read_json(output / SETTINGS), settings)
         else:
             files.check_empty(output, args.overwrite_output_dir)
             for folder in output.glob("seed-*") if is_first else ():

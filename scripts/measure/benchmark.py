@@ -372,7 +372,7 @@ def decoding_table(results: Mapping[str, Mapping[str, Any]]) -> str:
 @command(resume="The same command resumes it.")
 def main() -> None:
     """Run the suites, writing after each workload; results of other settings are not mixed with these."""
-    (args,) = parse_arguments((BenchmarkArguments,), description=__doc__)
+    (args,) = parse_arguments((BenchmarkArguments,), doc=__doc__)
     if args.rounds < 1:
         raise ValueError(f"--rounds must be at least 1, not {args.rounds}.")
     folder, data_dir = Path(args.output_dir), Path(args.data_dir)

@@ -95,7 +95,7 @@ def keep_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Make a study's folder and write its settings there; a `ValueError` where it holds one of other settings."""
     file = folder / "settings.json"
     if file.is_file():
-        check_settings(folder, read_json(file), settings)
+        check_settings(folder, read_json(file), settings, "Name another --output_dir.")
     write_json(file, settings)
 
 

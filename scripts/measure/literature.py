@@ -37,12 +37,12 @@ class LiteratureArguments:
 def measure(args: LiteratureArguments) -> list[float | None]:
     """The model's row of the table."""
 
-    def of(file: str) -> perplexity.PerplexityArguments:
-        return perplexity.PerplexityArguments(model_name_or_path=args.model_name_or_path, file=[file])
+    def of(file: str, **settings: bool) -> perplexity.PerplexityArguments:
+        return perplexity.PerplexityArguments(model_name_or_path=args.model_name_or_path, file=[file], **settings)
 
     texts = (args.wikitext2, args.ptb)
     row = [perplexity.measure(of(file))["perplexity_per_word"] if file else None for file in texts]
-    words = perplexity.measure_last_words(of(args.lambada)) if args.lambada else None
+    words = perplexity.measure(of(args.lambada, last_word=True)) if args.lambada else None
     row += [words["perplexity_per_word"], 100 * words["accuracy"]] if words else [None, None]
     if not args.blimp:
         return [*row, None]
@@ -54,7 +54,7 @@ def measure(args: LiteratureArguments) -> list[float | None]:
 @command()
 def main() -> None:
     """Measure, print the table and write it."""
-    (args,) = parse_arguments((LiteratureArguments,), description=__doc__)
+    (args,) = parse_arguments((LiteratureArguments,), doc=__doc__)
     found, columns = measure(args), PUBLISHED["columns"]
     rows = {Path(args.model_name_or_path).name: found} | PUBLISHED["literature"]
     cells = [[name, *(shown(value, "{:,.2f}") for value in row)] for name, row in rows.items()]

@@ -99,7 +99,7 @@ def tables(results: dict[str, dict[str, Any]]) -> list[str]:
 @command(resume="The same command resumes where it was stopped.")
 def main() -> None:
     """Fine-tune what is missing, task after task, and write the tables."""
-    (args,) = parse_arguments((PaperArguments,), description=__doc__)
+    (args,) = parse_arguments((PaperArguments,), doc=__doc__)
     output = Path(args.output_dir)
     settings = {name: getattr(args, name) for name in ("model", *GIVEN)}
     harness.keep_settings(output, settings)

@@ -162,7 +162,7 @@ def tables(results: dict[str, Any]) -> list[str]:
 @command()
 def main() -> None:
     """Measure and print the tables."""
-    (args,) = parse_arguments((ParityArguments,), description=__doc__)
+    (args,) = parse_arguments((ParityArguments,), doc=__doc__)
     results = {
         "transformers": transformers.__version__,
         "models": {name.partition("_")[0]: model_differences(name) for name in golden.models()},

@@ -246,7 +246,7 @@ def draw(results: dict[str, dict], study: str, path: Path) -> None:
 @command(resume="The same command resumes where it was stopped.")
 def main() -> None:
     """Run what is missing, all with the first seed first, so that a stopped study has seen every task."""
-    (args,) = parse_arguments((MeasureArguments,), description=__doc__)
+    (args,) = parse_arguments((MeasureArguments,), doc=__doc__)
     if args.study in AXES:
         check_libraries()
     planned, folder = cells(args), Path(args.output_dir)

@@ -128,7 +128,7 @@ def row_of(name: Iterable[Any], found: Found, tokens: float | None = None) -> li
 @command()
 def main() -> None:
     """Measure all, print the tables and write what they are made of."""
-    (args,) = parse_arguments((TreesArguments,), description=__doc__)
+    (args,) = parse_arguments((TreesArguments,), doc=__doc__)
     generator, rows, pairs, results = torch.Generator().manual_seed(0), [], [], []
     for (name, config), length in tqdm([*itertools.product(CONFIGS.items(), CONTEXTS)]):
         torch.manual_seed(0)

@@ -31,7 +31,7 @@ from hf_gpt.cards import FineTunedCard
 from hf_gpt.conversion.release import read_release
 from hf_gpt.conversion.sources import SourceOptions, read_arrays, read_checkpoint
 from hf_gpt.conversion.tokenizers import release_tokenizer
-from hf_gpt.files import FACTS, read_json, read_npy, read_tensor_file, read_tensors, read_text_lines, read_yaml
+from hf_gpt.files import FACTS, read_json, read_tensor_file, read_tensors, read_text_lines, read_yaml
 from hf_gpt.files.weights import check_tensors
 from hf_gpt.generation.scoring import read_pairs
 from hf_gpt.loading import open_source
@@ -243,11 +243,12 @@ TENSORS = [
     *({"a": torch.eye(3).to_sparse()}, {"a": torch.empty(3, device="meta")}),
     *({"a": {"b": torch.ones(3)}}, {0: torch.ones(3)}),
 ]
+SHAPES = [(10**12,), (10**6, 10**6), (2**62, 4), (6,)]
 # Files that promise more than they hold, are too deep, or hold something else.
 CRAFTED = [
     ("best_params.jl", read_arrays, b"\x80\x05\x96" + (3 << 30).to_bytes(8, "little") + b"abc."),
     *(("pytorch_model.bin", read_tensor_file, saved(tensors)) for tensors in TENSORS),
-    *(("a.npy", read_npy, array_of_shape(shape)) for shape in [(10**12,), (10**6, 10**6), (2**62, 4), (6,)]),
+    *(("params_3.npy", of_folder(read_release), array_of_shape(shape)) for shape in SHAPES),
     *(("a.json", read_json, content) for content in JSON),
     *(("a.yaml", read_yaml, content) for content in YAML),
 ]
@@ -256,6 +257,7 @@ CRAFTED = [
 @pytest.mark.parametrize("number", range(len(CRAFTED)), ids=lambda number: f"{CRAFTED[number][0]}-{number}")
 def test_a_crafted_file_is_refused_at_once(number, tmp_path):
     name, read, content = CRAFTED[number]
+    release_folder(tmp_path)
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=re.escape(name)):
         read(tmp_path / name)

@@ -14,7 +14,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from hf_gpt import FineTuningArguments, GPTForSequenceClassification, GPTTrainer, TokenTreeCollator, token_trees
 from hf_gpt.cards import FineTunedCard
 from hf_gpt.commands import parse_arguments
-from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import TASKS, get_task
 from hf_gpt.tasks.report import chance_level, chance_warning
 from hf_gpt.training.arguments import ModelArguments
@@ -67,7 +66,8 @@ def test_output_of_a_run(train, tmp_path):
 
 def test_transfer_of_the_lowest_layers(tiny_checkpoint):
     """Embeddings and lowest blocks are the pretrained ones, upper blocks are new, the head does not depend on it."""
-    spec, tokenizer = get_task("questions"), load_tokenizer(ModelArguments(str(tiny_checkpoint)))
+    tokenizer = ModelArguments(str(tiny_checkpoint)).tokenizer_source.tokenizer(task_template=True)
+    spec = get_task("questions")
     whole, one, none, again = (
         load_model(ModelArguments(str(tiny_checkpoint), transfer_layers=layers), spec, tokenizer, seed=3).state_dict()
         for layers in (None, 1, 0, 1)

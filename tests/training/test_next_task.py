@@ -8,7 +8,6 @@ from transformers import AutoTokenizer
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, load_adapter
 from hf_gpt.adapters import merge_adapter
-from hf_gpt.loading import load_tokenizer
 from hf_gpt.tasks import custom_task, get_task
 from hf_gpt.training.arguments import ModelArguments
 from hf_gpt.training.loading import describe_start, load_model
@@ -53,7 +52,7 @@ def starts(tiny_checkpoint, tmp_path_factory) -> dict[str, Path]:
 
 def start(folder: Path, spec, **options):
     args = ModelArguments(str(folder), **options)
-    return load_model(args, spec, load_tokenizer(args), seed=3)
+    return load_model(args, spec, args.tokenizer_source.tokenizer(task_template=True), seed=3)
 
 
 def part_of(model, is_body: bool) -> dict[str, torch.Tensor]:
