@@ -130,7 +130,7 @@ def pack_for_inference(model: PreTrainedModel, dtype: str = "float32") -> PreTra
     weights, to 8 bits of precision or to 255 levels in each row: compare the losses of your own texts.
 
     Returns the model. A `ValueError` for another dtype or device, a model that is packed already or not in float32, a
-    torch without oneDNN, or a CPU that cannot multiply bytes.
+    torch without oneDNN, or a CPU without the instructions for it.
     """
     if dtype not in PACKED_DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(PACKED_DTYPES)}, not {dtype}.")
@@ -140,8 +140,9 @@ def pack_for_inference(model: PreTrainedModel, dtype: str = "float32") -> PreTra
         raise ValueError(_PACKED)
     if model.device.type != "cpu" or model.dtype != torch.float32:
         raise ValueError(f"Only a float32 model on the CPU is packed, not {model.dtype} on {model.device}.")
-    if dtype == "int8" and not torch.cpu._is_vnni_supported():
-        raise ValueError("This CPU has no instructions for products of bytes (VNNI): use float32 or bfloat16.")
+    is_supported = {"int8": torch.cpu._is_vnni_supported, "bfloat16": torch.ops.mkldnn._is_mkldnn_bf16_supported}
+    if dtype in is_supported and not is_supported[dtype]():
+        raise ValueError(f"This CPU has no instructions for products of {dtype}: use float32.")
     model.requires_grad_(False)
     output, small = model.get_output_embeddings(), tuple(model._keep_in_fp32_modules or ())
     for name, module in [*model.named_modules()]:

@@ -26,7 +26,10 @@ READ = {
         [f"torch._foreach_{name}" for name in ("add_", "addcmul_", "div", "lerp_", "mul_", "sqrt")],
         "the release's Adam over all parameters at once; torch.optim itself calls these",
     ),
-    "torch.cpu._is_vnni_supported": "whether the CPU multiplies bytes, as torch's own quantization asks",
+    **dict.fromkeys(
+        ["torch.cpu._is_vnni_supported", "torch.ops.mkldnn._is_mkldnn_bf16_supported"],
+        "whether the CPU multiplies bytes and bfloat16, as torch's own quantization asks",
+    ),
     **dict.fromkeys(
         [f"torch.ops.mkldnn.{name}" for name in ("_linear_pointwise", "_reorder_linear_weight")],
         "packed weights without conversion of each input, as torch.compile uses them",

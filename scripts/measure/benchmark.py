@@ -161,7 +161,8 @@ def useful_flops(rows: Sequence[Row], size: dict, trains: bool = True) -> float:
 def contenders(workload: Workload, device: str = "cpu") -> tuple[str, ...]:
     """Names of those that take turns at a workload."""
     if workload.suite == "generate" and device == "cpu":
-        return (OURS, *PEERS, *DECODERS)
+        lacking = () if torch.cpu._is_vnni_supported() else (f"{PACKED} int8",)
+        return (OURS, *PEERS, *(name for name in DECODERS if name not in lacking))
     return (OURS, *PEERS, UNSHARED) if len(workload.rows[0]) > 1 else (OURS, *PEERS)
 
 

@@ -94,7 +94,7 @@ def test_a_benchmark_resumes_and_does_not_mix(script, tmp_path):
     flags = ["--output_dir", tmp_path, "--suites", "generate", "--size", "tiny", "--rounds", 1]
     assert script(benchmark, *flags)[0] == 0
     before = (tmp_path / "results.json").read_text()
-    names = {benchmark.OURS, *benchmark.PEERS, *benchmark.DECODERS}
+    names = {*benchmark.contenders(Workload("decoding", "generate", [], []))}
     assert set(json.loads(before)["results"]["64 tokens behind 16, batch 1"]["peak_memory"]) == names
     assert script(benchmark, *flags)[0] == 0
     assert (tmp_path / "results.json").read_text() == before  # nothing was measured again

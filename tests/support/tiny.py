@@ -6,6 +6,8 @@ from hf_gpt import GPTConfig
 
 # Of the tiny vocabulary: ordinary tokens are 0 to 19.
 START, DELIMITER, CLASSIFY, PAD, VOCABULARY = 20, 21, 22, 23, 24
+# Whether this CPU has instructions for products of packed weights.
+MULTIPLIES = {"int8": torch.cpu._is_vnni_supported(), "bfloat16": torch.ops.mkldnn._is_mkldnn_bf16_supported()}
 
 
 def build_config(**overrides) -> GPTConfig:
