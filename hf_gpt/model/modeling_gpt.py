@@ -7,19 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel, initialization
-from transformers.masking_utils import (
-    create_bidirectional_mask,
-    create_causal_mask,
-    find_packed_sequence_indices,
-    packed_sequence_mask_function,
-)
+from transformers.masking_utils import create_causal_mask, find_packed_sequence_indices, packed_sequence_mask_function
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPast,
-    CausalLMOutputWithPast,
-    MaskedLMOutput,
-    QuestionAnsweringModelOutput,
-)
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast, QuestionAnsweringModelOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.auto import modeling_auto
 from transformers.utils import ModelOutput, can_return_tuple, logging
@@ -31,15 +21,13 @@ from transformers.utils.output_capturing import (
     selected_hidden_states,
 )
 
-from .configuration_gpt import AUTO_MAP, GPTConfig, default_generation_config
+from .configuration_gpt import GPTConfig, default_generation_config
 
 logger = logging.get_logger(__name__)
 # How far the logit of an excluded row stays below the mean of the others: its probability is 0 in float32.
 _EXCLUDED_GAP = 128.0
 # Logits held at a time in training. On a CPU a chunk should stay near the caches; a GPU wants large matrix products.
 _CHUNK_ELEMENTS = {"cpu": 2**23, "cuda": 2**27}
-# What transformers calls the keys and values in outputs: `cache` since 5.24.
-CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
 # Rows of logits begin at a multiple of this many elements: products of an odd width take a third longer.
 _ALIGNMENT = 64
 
@@ -145,9 +133,7 @@ class GPTBlock(GradientCheckpointingLayer):
         self.mlp = GPTMLP(config)
         self.ln_2 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
 
-    def forward(
-        self, hidden_states: torch.Tensor, attention_mask=None, past_key_values=None, **kwargs
-    ) -> torch.Tensor:
+    def forward(self, hidden_states, attention_mask=None, past_key_values=None, **kwargs) -> torch.Tensor:
         if self.norm_first:
             attended, _ = self.attn(self.ln_1(hidden_states), attention_mask, past_key_values, **kwargs)
             hidden_states = hidden_states + attended
@@ -345,8 +331,8 @@ class GPTModel(GPTPreTrainedModel):
             hidden_states = block(hidden_states, mask, past_key_values, position_ids=position_ids, **kwargs)
         if self.config.final_norm:
             hidden_states = self.ln_f(hidden_states)
-        found = {"last_hidden_state": hidden_states, CACHE: past_key_values if use_cache else None}
-        return BaseModelOutputWithPast(**found)
+        # By its place, as `past_key_values` is called `cache` since transformers 5.24.
+        return BaseModelOutputWithPast(hidden_states, past_key_values if use_cache else None)
 
     def _embed(self, input_ids, position_ids, inputs_embeds, embedding_rows) -> torch.Tensor:
         rows = self.dropped_embedding_rows(inputs_embeds) if embedding_rows is None else embedding_rows
@@ -421,7 +407,7 @@ class GPTLanguageModel(GPTPreTrainedModel):
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
-    ) -> CausalLMOutputWithPast | MaskedLMOutput:
+    ) -> CausalLMOutputWithPast:
         r"""
         Logits of the next token (of the masked model, of the token at the same place) and, with `labels`, the mean
         cross-entropy of the labels.
@@ -474,11 +460,8 @@ class GPTLanguageModel(GPTPreTrainedModel):
             in_place = self.predicts_in_place or shift_labels is not None
             items = num_items_in_batch
             loss = self._loss(hidden_states, targets, parent_index, lm_weights, rows, items, in_place)
-        found = {"loss": loss, "logits": logits}
-        found |= {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
-        if self.predicts_in_place:
-            return MaskedLMOutput(**found)
-        return CausalLMOutputWithPast(**found, **{CACHE: getattr(outputs, CACHE)})
+        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **others)
 
 
 class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
@@ -539,7 +522,6 @@ class GPTTaskModel(GPTPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
-        use_cache: bool | None = None,
         return_lm_loss: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
@@ -566,7 +548,6 @@ class GPTTaskModel(GPTPreTrainedModel):
                 the class of each word; -100: none.
             past_key_values (`Cache`, *optional*): keys and values of tokens before all others, such as a prefix;
                 `attention_mask` then begins with these.
-            use_cache (`bool`, *optional*): of no effect, as no keys and values are returned; other tools pass it.
             return_lm_loss (`bool`, *optional*, defaults to `self.training`): compute the language-model term.
             num_items_in_batch (`int`, *optional*): number of labels over which both losses are averaged, where a
                 batch is a part of a larger one; by default those of this batch.
@@ -584,7 +565,7 @@ class GPTTaskModel(GPTPreTrainedModel):
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         own_mask = None if attention_mask is None else attention_mask[..., past:]
         if classify_index is None:
-            input_ids, own_mask, classify_index = self.conventional_inputs(input_ids, own_mask, inputs_embeds)
+            input_ids, own_mask, classify_index = conventional_inputs(self, input_ids, own_mask, inputs_embeds)
             attention_mask = attention_mask if past else own_mask  # (rows, past + length)
         elif inputs_embeds is not None:
             subtree_end, classify_index = behind_prompt(inputs_embeds, subtree_end, lm_weights, classify_index)
@@ -600,10 +581,9 @@ class GPTTaskModel(GPTPreTrainedModel):
             subtree_end=subtree_end,
             inputs_embeds=inputs_embeds,
             past_key_values=past_key_values,
-            use_cache=False,
             embedding_rows=rows,
             output_hidden_states=wants_states if self.config.head_layers is None else True,
-            **kwargs,
+            **kwargs | {"use_cache": False},  # no keys and values are returned, whatever other tools pass
         )
         logits = self.head_logits(self.classify_states(outputs, classify_index), classify_index.ge(0))
 
@@ -630,7 +610,6 @@ class GPTTaskModel(GPTPreTrainedModel):
         if weights is not None:
             # Coefficient and mean lie in the weights, so that the gradient of the matrix is not multiplied again.
             weights = weights * (self.config.lm_coef / items)
-            rows = self.get_input_embeddings().weight if rows is None else rows
             auxiliary = self.language_model_loss(states, targets, weights, parent_index, rows)
             losses["lm_loss"] = auxiliary / self.config.lm_coef
             if labels is not None:
@@ -651,12 +630,6 @@ class GPTTaskModel(GPTPreTrainedModel):
         """
         if self.config.lm_coef > 0 and self.get_input_embeddings().weight.requires_grad:
             self.config.untrained_token_ids = None
-
-    def conventional_inputs(self, input_ids, attention_mask, inputs_embeds=None):
-        """Inputs without `classify_index` as the transformer reads them, and that index."""
-        if self.scores_tokens:
-            return input_ids, attention_mask, token_index(input_ids, attention_mask, inputs_embeds)
-        return conventional_inputs(self.config, input_ids, attention_mask, inputs_embeds)
 
     def classify_states(self, outputs: BaseModelOutputWithPast, classify_index: torch.Tensor) -> torch.Tensor:
         """
@@ -680,6 +653,12 @@ class GPTTaskModel(GPTPreTrainedModel):
             pooled = pooled.to(weight.dtype)
         return self._scores(pooled, present)  # of (batch, paths, n_embd)
 
+    def _scores(self, pooled, present):
+        return self.score(self.clf_dropout(pooled))  # (batch, paths, score_width)
+
+    def _task_loss_sum(self, logits, labels):
+        return single_label_loss(logits.float().flatten(0, -2), labels.flatten(), self.label_smoothing)
+
     def _shared_dropout(self, states):
         """Dropout on `(batch, paths, n_embd)` with one mask for the paths of an example, as in the release."""
         return states * self.clf_dropout(torch.ones_like(states[:, :1]))  # the mask: (batch, 1, n_embd)
@@ -693,9 +672,6 @@ class GPTForMultipleChoice(GPTTaskModel):
     def _scores(self, pooled, present):
         logits = self.score(self._shared_dropout(pooled)).squeeze(-1)  # (batch, choices)
         return logits.masked_fill(~present, float("-inf"))
-
-    def _task_loss_sum(self, logits, labels):
-        return single_label_loss(logits.float(), labels, self.label_smoothing)
 
 
 class GPTForSequenceClassification(GPTTaskModel):
@@ -721,12 +697,6 @@ class GPTForTokenClassification(GPTTaskModel):
     """
 
     reads_words = scores_tokens = True
-
-    def _scores(self, pooled, present):
-        return self.score(self.clf_dropout(pooled))  # (batch, words, num_labels)
-
-    def _task_loss_sum(self, logits, labels):
-        return single_label_loss(logits.float().flatten(0, 1), labels.flatten(), self.label_smoothing)
 
 
 class GPTForQuestionAnswering(GPTTaskModel):
@@ -769,23 +739,25 @@ class GPTForQuestionAnswering(GPTTaskModel):
         return GPTSpanOutput(start_logits=start_logits, end_logits=end_logits, **others)
 
     def _scores(self, pooled, present):
-        return self.score(self.clf_dropout(pooled)).masked_fill(~present.unsqueeze(-1), float("-inf"))  # (b, t, 2)
+        return super()._scores(pooled, present).masked_fill(~present.unsqueeze(-1), float("-inf"))
 
     def _task_loss_sum(self, logits, labels):
-        places = logits.float().transpose(1, 2).flatten(0, 1)  # (batch * 2, tokens)
-        return single_label_loss(places, labels.expand(-1, 2).flatten(), self.label_smoothing)
+        return super()._task_loss_sum(logits.transpose(1, 2), labels.expand(-1, 2))  # (batch, 2, tokens), (batch, 2)
 
 
-def conventional_inputs(
-    config: GPTConfig, input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds=None
-) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
+def conventional_inputs(model: GPTTaskModel, input_ids, attention_mask, inputs_embeds) -> tuple:
     """
-    Sequences of tokens, `(batch, length)` or `(batch, choices, length)`, as a task head reads them: tokens and mask of
-    shape `(rows, length)`, and the `classify_index` of shape `(batch, paths)`, each path's first classify token among
-    the tokens of its item, -1 where the mask leaves none; of embeddings the last one.
+    Inputs without a `classify_index` as the transformer reads them, tokens and mask of shape `(rows, length)`, and the
+    index of shape `(batch, paths)`: each path's first classify token among the tokens of its item, -1 where the mask
+    leaves none; of embeddings the last token, and for a head that scores tokens each one.
     """
-    if input_ids is None:
-        return None, attention_mask, token_index(None, attention_mask, inputs_embeds).amax(-1, keepdim=True)
+    if model.scores_tokens or input_ids is None:
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        index = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)  # (batch, length)
+        if attention_mask is not None:
+            index = index.masked_fill(~attention_mask.bool(), -1)
+        return input_ids, attention_mask, index if model.scores_tokens else index.amax(-1, keepdim=True)
+    config = model.config
     batch, *_, length = input_ids.shape
     tokens = input_ids.reshape(batch, -1, length)  # (batch, paths, length)
     is_classify = tokens.eq(-1 if config.classify_token_id is None else config.classify_token_id)
@@ -801,15 +773,6 @@ def conventional_inputs(
     first = is_classify.int().argmax(-1)  # the first one; position 0 where there is none
     before = torch.arange(tokens.shape[1], device=tokens.device) * length  # (paths,), tokens of the paths before
     return tokens.flatten(0, 1), flat_mask, (before + first).masked_fill(~present, -1)
-
-
-def token_index(
-    input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor | None
-) -> torch.Tensor:
-    """The `classify_index` of a head that scores every token, of shape `(batch, length)`, -1 for padding."""
-    tokens = input_ids if inputs_embeds is None else inputs_embeds
-    index = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)  # (batch, length)
-    return index if attention_mask is None else index.masked_fill(~attention_mask.bool(), -1)
 
 
 def behind_prompt(inputs_embeds, subtree_end, lm_weights, classify_index) -> tuple[torch.Tensor | None, torch.Tensor]:
@@ -918,15 +881,13 @@ def attention_mask_of(
     What the attention implementation takes: tokens see their own sequence, of a tree their ancestors (and, where
     `config.is_causal` is false, their descendants). `position_ids` are those that were given, or `None`.
     """
-    given = (config, hidden_states, attention_mask)
-    if subtree_end is None and config.is_causal:
-        return create_causal_mask(*given, past_key_values, position_ids=position_ids)
+    given = (config, hidden_states, attention_mask, past_key_values)
     if subtree_end is None:
-        packed = None
-        if position_ids is not None and attention_mask is None and past_key_values is None:
+        packed = None  # transformers itself looks for packed sequences where the mask is causal
+        if not config.is_causal and position_ids is not None and attention_mask is None and past_key_values is None:
             packed = find_packed_sequence_indices(position_ids.expand(len(hidden_states), -1))
         within = None if packed is None else packed_sequence_mask_function(packed)
-        return create_bidirectional_mask(*given, None, past_key_values, and_mask_function=within)
+        return create_causal_mask(*given, position_ids=position_ids, and_mask_function=within)
     past = past_key_values.get_seq_length() if past_key_values is not None else 0
     # The tokens of the cache stand above all roots.
     subtree_end = nn.functional.pad(subtree_end + past, (past, 0), value=past + subtree_end.shape[1])
@@ -936,7 +897,7 @@ def attention_mask_of(
         return seen if config.is_causal else seen & (kv_idx < subtree_end[batch_idx, q_idx])
 
     # Without position_ids: transformers would take every branch for the start of a packed sequence.
-    return create_causal_mask(*given, past_key_values, and_mask_function=within_subtree)
+    return create_causal_mask(*given, and_mask_function=within_subtree)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -1077,9 +1038,7 @@ HEADS: dict[str, type[GPTPreTrainedModel]] = {
     "masked-lm": GPTForMaskedLM,
 }
 # transformers' own mechanism for custom code: `save_pretrained` writes it, so that a folder loads without hf_gpt.
-for _auto_class, _reference in AUTO_MAP.items():
-    if _reference.startswith("modeling_gpt."):
-        globals()[_reference.removeprefix("modeling_gpt.")].register_for_auto_class(_auto_class)
+GPTPreTrainedModel.register_for_auto_class()
 # Trainer and pipelines tell by these tables what a class is, of a causal language model that its labels are shifted.
 _TABLES = {"CAUSAL_LM": "causal-lm", "MASKED_LM": "masked-lm", "TOKEN_CLASSIFICATION": "token-classification"}
 for _table, _head in _TABLES.items():
