@@ -1,7 +1,6 @@
 """The original GPT (Radford et al., 2018): transformer, language models, and heads for choices, texts and tokens."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +20,7 @@ from transformers.utils.output_capturing import (
     selected_hidden_states,
 )
 
-from .configuration_gpt import GPTConfig, default_generation_config
+from .configuration_gpt import SPECIAL_IDS, GPTConfig, default_generation_config
 
 logger = logging.get_logger(__name__)
 # How far the logit of an excluded row stays below the mean of the others: its probability is 0 in float32.
@@ -91,9 +90,8 @@ class GPTAttention(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor, attention_mask=None, past_key_values=None, **kwargs) -> tuple:
         by_head = (*hidden_states.shape[:-1], -1, self.head_dim)  # (batch, seq, head, dim)
-        query, key, value = (
-            part.view(by_head).transpose(1, 2) for part in self.c_attn(hidden_states).chunk(3, dim=-1)
-        )  # (batch, head, seq, dim)
+        # (batch, head, seq, dim) each
+        query, key, value = (part.view(by_head).transpose(1, 2) for part in self.c_attn(hidden_states).chunk(3, -1))
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
@@ -195,23 +193,23 @@ class GPTPreTrainedModel(PreTrainedModel):
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """As transformers does; special tokens whose rows are removed become `None` in the configuration."""
         embeddings = super().resize_token_embeddings(*args, **kwargs)
-        if changed := self.config.forget_ids_outside():
-            logger.warning(f"{self.config.vocab_size} rows hold no row for {', '.join(changed)}: now without these.")
+        config, changed = self.config, []
+        for name in (*SPECIAL_IDS, "eos_token_id", "untrained_token_ids"):
+            value = getattr(config, name)
+            ids = value if isinstance(value, list) else [] if value is None else [value]
+            kept = [token_id for token_id in ids if token_id < config.vocab_size]
+            if len(kept) < len(ids):
+                setattr(config, name, kept or None)
+                changed.append(name)
+        if changed:
+            logger.warning(f"{config.vocab_size} rows hold no row for {', '.join(changed)}: now without these.")
             if self.can_generate():
-                fresh = default_generation_config(self.config)
+                fresh = default_generation_config(config)
                 names = ("bos_token_id", "eos_token_id", "pad_token_id", "suppress_tokens")
                 self.generation_config.update(**{name: getattr(fresh, name) for name in names})
         return embeddings
 
-    def language_model_loss(
-        self,
-        hidden_states: torch.Tensor,
-        targets: torch.Tensor,
-        weights: torch.Tensor,
-        parent_index: torch.Tensor | None = None,
-        rows: torch.Tensor | None = None,
-        excluded: Sequence[int] = (),
-    ) -> torch.Tensor:
+    def language_model_loss(self, hidden_states, targets, weights, parent_index=None, rows=None, excluded=()):
         """
         Weighted sum of the cross-entropies of tokens given the states of their parents, a scalar. Only the logits that
         a non-zero weight needs are computed.
@@ -235,21 +233,15 @@ class GPTPreTrainedModel(PreTrainedModel):
         parent, state_index = parent.unique_consecutive(return_inverse=True)  # (states,), (targets,)
         if rows is None:
             rows = (self.get_output_embeddings() or self.get_input_embeddings()).weight
-        return linear_cross_entropy(
-            hidden_states.reshape(batch * length, -1)[parent],  # (states, n_embd)
-            rows,
-            targets[row, column],
-            weights[row, column],
-            [*excluded, *({self.config.excluded_token_id} - {None})],
-            state_index=state_index,
-        )
+        states = hidden_states.reshape(batch * length, -1)[parent]  # (states, n_embd)
+        excluded = [*excluded, *({self.config.excluded_token_id} - {None})]
+        return linear_cross_entropy(states, rows, targets[row, column], weights[row, column], excluded, state_index)
 
 
 class GPTModel(GPTPreTrainedModel):
     """
-    The transformer of GPT without a head. Reads conventional inputs and token trees (see `hf_gpt.trees.token_tree`).
-
-    Source: Radford et al. (2018), section 3.1; `norm_first` and `final_norm` give GPT-2.
+    GPT's transformer without a head (Radford et al., 2018, section 3.1; GPT-2 with `norm_first` and `final_norm`).
+    Reads conventional inputs and token trees (see `hf_gpt.trees.token_tree`).
     """
 
     def __init__(self, config: GPTConfig):
@@ -291,8 +283,7 @@ class GPTModel(GPTPreTrainedModel):
 
         Args:
             input_ids (`torch.Tensor` of shape `(batch, length)`): tokens; or give `inputs_embeds`.
-            attention_mask (`torch.Tensor` of shape `(batch, past + length)`, *optional*): 1 for tokens, 0 for padding,
-                left or right. Not together with `subtree_end`.
+            attention_mask (`torch.Tensor` of shape `(batch, past + length)`, *optional*): 1 for tokens, 0 for padding.
             position_ids (`torch.Tensor` of shape `(batch, length)`, *optional*): by default counted from the first
                 token that is not padding.
             subtree_end (`torch.Tensor` of shape `(batch, length)`, *optional*): index one past the last descendant of
@@ -303,8 +294,7 @@ class GPTModel(GPTPreTrainedModel):
             use_cache (`bool`, *optional*, defaults to `config.use_cache`): return `past_key_values`.
             embedding_rows (`torch.Tensor` of shape `(vocab_size + n_positions, n_embd)`, *optional*): with
                 `config.release_quirks`, the matrix that the caller's softmax shares (`dropped_embedding_rows`).
-            kwargs: `output_hidden_states`, `output_attentions` (of eager attention), `return_dict`, and arguments
-                of the attention implementation.
+            kwargs: `output_hidden_states`, `output_attentions` (eager), and others of the attention implementation.
 
         Returns:
             `BaseModelOutputWithPast`: `last_hidden_state` of shape `(batch, length, n_embd)`; hidden states are those
@@ -359,8 +349,7 @@ class GPTLanguageModel(GPTPreTrainedModel):
     @property
     def excluded_token_ids(self) -> list[int]:
         """Rows (`list[int]`) that have no probability: padding, the mask, and what no loss has trained."""
-        config = self.config
-        ids = (config.excluded_token_id, config.mask_token_id, *(config.untrained_token_ids or ()))
+        ids = (self.config.excluded_token_id, self.config.mask_token_id, *(self.config.untrained_token_ids or ()))
         return sorted(set(ids) - {None})
 
     def token_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -377,9 +366,18 @@ class GPTLanguageModel(GPTPreTrainedModel):
 
     def _loss(self, hidden_states, targets, parent_index, lm_weights, rows, items, in_place: bool) -> torch.Tensor:
         """Of targets at the place of the states (`in_place`) or after them, divided by `items` or all weights."""
-        check_labels(self.config, targets)
-        own = torch.arange(targets.shape[1], device=targets.device)  # (length,)
-        padding = self.config.excluded_token_id
+        config, device = self.config, targets.device
+        without = list({config.mask_token_id, *(config.untrained_token_ids or ())} - {None})
+        if without and not torch.compiler.is_compiling():
+            found = targets[torch.isin(targets, torch.tensor(without, device=device))]
+            if found.numel():
+                raise ValueError(
+                    f"labels hold the token {int(found[0])}, whose row is untrained and takes no part in the softmax "
+                    "(mask_token_id and untrained_token_ids of the configuration): put -100 there, or, to train it, "
+                    "set model.config.untrained_token_ids = None before training."
+                )
+        own = torch.arange(targets.shape[1], device=device)  # (length,)
+        padding = config.excluded_token_id
         weights = targets.ne(-100) & targets.ne(-100 if padding is None else padding)  # (batch, length)
         if lm_weights is not None:
             weights = weights * lm_weights
@@ -409,8 +407,7 @@ class GPTLanguageModel(GPTPreTrainedModel):
         **kwargs,
     ) -> CausalLMOutputWithPast:
         r"""
-        Logits of the next token (of the masked model, of the token at the same place) and, with `labels`, the mean
-        cross-entropy of the labels.
+        Logits of the next token (of the masked model, of that at the same place), and mean cross-entropy of `labels`.
 
         Args:
             input_ids, attention_mask, position_ids, subtree_end, inputs_embeds, past_key_values, use_cache, kwargs:
@@ -535,9 +532,8 @@ class GPTTaskModel(GPTPreTrainedModel):
             attention_mask (`torch.Tensor` of the shape of `input_ids`, *optional*): 1 for tokens, 0 for padding;
                 for conventional inputs. A choice without any token gets the logit `-inf`.
             position_ids, subtree_end, parent_index (*optional*): see `GPTModel` and `GPTLanguageModel`.
-            lm_weights (`torch.Tensor` of shape `(batch, length)`, *optional*): weight of each token in the
-                language-model loss of its row; by default every sequence counts the same, and in it every token
-                after the first.
+            lm_weights (`torch.Tensor` of shape `(batch, length)`, *optional*): weight of each token in its row's
+                language-model loss; by default sequences count the same, and in them all tokens after the first.
             classify_index (`torch.Tensor` of shape `(batch, paths)`, *optional*): index in the row of each path's
                 classify token, -1 where there is no path; by default the first classify token of each sequence.
             inputs_embeds (`torch.Tensor` of shape `(batch, length, n_embd)`, *optional*): instead of `input_ids`;
@@ -785,29 +781,13 @@ def behind_prompt(inputs_embeds, subtree_end, lm_weights, classify_index) -> tup
 
 
 def default_lm_weights(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, batch: int) -> torch.Tensor:
-    """
-    `1 / (sequences of the example * predicted tokens of the sequence)` for every token after the first, of shape
-    `(rows, length)`; each of the `batch` examples has as many rows.
-    """
+    """`1 / (sequences of the example * predicted tokens of the sequence)` for all but the first, `(rows, length)`."""
     tokens = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     tokens = tokens.bool().reshape(batch, -1, input_ids.shape[-1])  # (batch, rows of an example, length)
     predicted = (tokens & (tokens.int().cumsum(-1) > 1)).float()
     per_sequence = predicted / predicted.sum(-1, keepdim=True).clamp(min=1)
     sequences = tokens.any(-1).sum(-1).clamp(min=1)  # (batch,)
     return (per_sequence / sequences[:, None, None]).view_as(input_ids)
-
-
-def check_labels(config: GPTConfig, labels: torch.Tensor) -> None:
-    """Raise a `ValueError` for labels of tokens that have no probability."""
-    without = list({config.mask_token_id, *(config.untrained_token_ids or ())} - {None})
-    if without and not torch.compiler.is_compiling():
-        found = labels[torch.isin(labels, torch.tensor(without, device=labels.device))]
-        if found.numel():
-            raise ValueError(
-                f"labels hold the token {int(found[0])}, whose row is untrained and takes no part in the softmax "
-                "(mask_token_id and untrained_token_ids of the configuration): put -100 there, or, to train it, set "
-                "model.config.untrained_token_ids = None before training."
-            )
 
 
 def keys_and_values(cache: Cache | None, past_key_values: Cache | None) -> Cache | None:
@@ -829,9 +809,7 @@ def check_inputs(model: GPTModel, subtree_end, attention_mask, past_key_values) 
         within, following = subtree_end[:, :-1], subtree_end[:, 1:]  # (batch, length - 1)
         own = torch.arange(1, subtree_end.shape[1], device=subtree_end.device)
         if ((own < within) & (following != within)).any():
-            raise ValueError(
-                "With is_causal=False no sequences share a beginning: lay them out with share_prefix=False."
-            )
+            raise ValueError("With is_causal=False no sequences share a beginning: set share_prefix=False.")
     if "flash" in (name := model.config._attn_implementation):
         raise ValueError(f'Token trees need a masked attention, which {name} is not: attn_implementation="sdpa".')
 
@@ -852,10 +830,7 @@ def check_task_inputs(model, attention_mask, subtree_end, classify_index, return
 
 
 def token_positions(config, tokens, attention_mask, position_ids, subtree_end, past_key_values) -> torch.Tensor:
-    """
-    Positions as given, or counted from the first token of each row that is not padding (of a tree, from its root).
-    Those beyond the context are a `ValueError`, instead of an index error, where looking costs no synchronisation.
-    """
+    """Positions as given, or counted from the first token of a row that is not padding, of a tree from its root."""
     needed, length = 0, tokens.shape[1]
     past = past_key_values.get_seq_length() if past_key_values is not None else 0
     own = torch.arange(length, device=tokens.device)
@@ -867,6 +842,7 @@ def token_positions(config, tokens, attention_mask, position_ids, subtree_end, p
     elif position_ids is None:
         needed = length
         position_ids = (own + past).unsqueeze(0)  # (1, length)
+    # Instead of an index error, where looking costs no synchronisation.
     if needed <= config.n_positions and position_ids.device.type == "cpu" and not torch.compiler.is_compiling():
         needed = int(position_ids.max()) + 1 if position_ids.numel() else 0
     if needed > (most := config.n_positions):
@@ -874,13 +850,8 @@ def token_positions(config, tokens, attention_mask, position_ids, subtree_end, p
     return position_ids
 
 
-def attention_mask_of(
-    config: GPTConfig, hidden_states, attention_mask, position_ids, subtree_end, past_key_values
-) -> torch.Tensor | None:
-    """
-    What the attention implementation takes: tokens see their own sequence, of a tree their ancestors (and, where
-    `config.is_causal` is false, their descendants). `position_ids` are those that were given, or `None`.
-    """
+def attention_mask_of(config, hidden_states, attention_mask, position_ids, subtree_end, past_key_values):
+    """What the attention implementation takes: tokens see their sequence, of a tree their path; `None` may do."""
     given = (config, hidden_states, attention_mask, past_key_values)
     if subtree_end is None:
         packed = None  # transformers itself looks for packed sequences where the mask is causal
@@ -951,14 +922,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 @torch.compiler.disable
-def linear_cross_entropy(
-    hidden: torch.Tensor,
-    rows: torch.Tensor,
-    targets: torch.Tensor,
-    weights: torch.Tensor,
-    excluded: Sequence[int] = (),
-    state_index: torch.Tensor | None = None,
-) -> torch.Tensor:
+def linear_cross_entropy(hidden, rows, targets, weights, excluded=(), state_index=None) -> torch.Tensor:
     """
     Weighted sum of the cross-entropies of `hidden @ rows.T`, computed chunk by chunk, without ever holding all logits
     (torch's own from version 2.13 on). The softmax is at least fp32; a graph break, without second derivative.
@@ -974,8 +938,8 @@ def linear_cross_entropy(
     """
     if state_index is None:
         state_index = torch.arange(len(hidden), device=hidden.device)
-    settings = (list(excluded), state_index, torch.is_grad_enabled())
-    return _LinearCrossEntropy.apply(hidden, rows, targets, weights, *settings)
+    with_grad = torch.is_grad_enabled()
+    return _LinearCrossEntropy.apply(hidden, rows, targets, weights, list(excluded), state_index, with_grad)
 
 
 def single_label_loss(logits: torch.Tensor, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
@@ -996,9 +960,7 @@ def single_label_loss(logits: torch.Tensor, labels: torch.Tensor, smoothing: flo
     return (1 - smoothing) * loss - smoothing * spread.sum()
 
 
-def classification_loss(
-    logits: torch.Tensor, labels: torch.Tensor, problem_type: str, smoothing: float = 0.0
-) -> torch.Tensor:
+def classification_loss(logits: torch.Tensor, labels: torch.Tensor, problem_type: str, smoothing: float = 0.0):
     """
     Sum of the losses of `GPTForSequenceClassification`, whose labels of -100 count nothing.
 

@@ -211,10 +211,7 @@ def english_rules() -> str:
 
 
 def align(text: str, words: str) -> list[tuple[int, int]]:
-    """
-    Where the characters of a text's words, as `WordSplitter` shows them, come from: of each the start and the end of
-    its origin in the text; the spaces between words have an empty one.
-    """
+    """Start and end in the text of what each character of its words (`WordSplitter`) comes from; a space: (0, 0)."""
     origins, base, after_newline = [], 0, False
     for before, after in fixed_lines(text):
         for character, (start, end) in zip(after, _origins(before, after), strict=True):
@@ -284,11 +281,6 @@ def _with_offsets(encoding: Encoding, offsets_of: Callable[[Encoding], list[tupl
     found = Encoding()
     found.__setstate__(json.dumps(state).encode())
     return found
-
-
-def _is_newline(word: str) -> bool:
-    """Whether a word that was given stands for a newline."""
-    return "\n" in word and word.isspace()
 
 
 def _with_masks_hidden(text: str, mask: str | None) -> tuple[str, str]:
@@ -501,7 +493,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             return type(given)(self._prepared(each, in_words) for each in given)
         if self.byte_level or not isinstance(given, str):
             return given
-        return "\n" if in_words and _is_newline(given) else self.split_words(given)
+        is_newline = in_words and "\n" in given and given.isspace()
+        return "\n" if is_newline else self.split_words(given)
 
     def _offsets_in(self, sources: Sequence[str | Sequence[str]], encoding: Encoding) -> list[tuple[int, int]]:
         """Positions in the text as given, or in a given word, of an encoding of words."""
@@ -509,7 +502,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         @functools.cache
         def origins(sequence: int, word: int | None) -> list[tuple[int, int]]:
             text = sources[sequence] if word is None else sources[sequence][word]
-            if word is not None and _is_newline(text):
+            if word is not None and "\n" in text and text.isspace():
                 return [(text.index("\n"), text.rindex("\n") + 1)]
             shown, _ = _with_masks_hidden(text, self.mask_token)
             return align(shown, self.split_words(shown))
