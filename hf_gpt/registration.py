@@ -85,9 +85,7 @@ def _register_classes() -> None:
     import_module(_STOCK)
 
 
-def _from_pretrained(
-    cls: type, pretrained_model_name_or_path: Any, *args: Any, adapter_kwargs: Any = None, **kwargs: Any
-) -> Any:
+def _from_pretrained(cls: type, pretrained_model_name_or_path: Any, *args: Any, adapter_kwargs=None, **kwargs) -> Any:
     """As in transformers, whose own loader of adapters knows neither their heads and labels nor all methods."""
     from transformers import PreTrainedModel
 

@@ -25,8 +25,7 @@ LARGEST_SIZES = {"vocab_size": 1 << 24, "n_positions": 1 << 20, "n_embd": 1 << 1
 LARGEST_SIZES |= {"n_inner": 1 << 18}
 MOST_LABELS = 100_000
 DROPOUTS = ("embd_pdrop", "attn_pdrop", "resid_pdrop", "clf_pdrop")
-SPECIAL_IDS = ("pad_token_id", "bos_token_id", "start_token_id", "delimiter_token_id", "classify_token_id")
-SPECIAL_IDS += ("mask_token_id",)
+SPECIAL_IDS = [f"{name}_token_id" for name in ("pad", "bos", "start", "delimiter", "classify", "mask")]
 
 
 @strict
@@ -203,18 +202,6 @@ class GPTConfig(PreTrainedConfig):
         """The padding id (`int` or `None`) if it is a row of its own: never a target, left out of every softmax."""
         used = (0, self.bos_token_id, *self.task_token_ids, *self.eos_token_ids)
         return None if self.pad_token_id in used else self.pad_token_id
-
-    def forget_ids_outside(self) -> list[str]:
-        """After the vocabulary has shrunk: ids of lost rows become `None`. Returns the fields that changed."""
-        changed = []
-        for name in (*SPECIAL_IDS, "eos_token_id", "untrained_token_ids"):
-            value = getattr(self, name)
-            ids = value if isinstance(value, list) else [] if value is None else [value]
-            kept = [token_id for token_id in ids if token_id < self.vocab_size]
-            if len(kept) < len(ids):
-                setattr(self, name, kept or None)
-                changed.append(name)
-        return changed
 
 
 def default_generation_config(config: GPTConfig) -> GenerationConfig:

@@ -1,25 +1,14 @@
 """The original GPT (Radford et al., 2018): transformer, language models, and heads for choices, texts and tokens."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 from transformers import Cache, DynamicCache, GenerationMixin, PreTrainedModel, initialization
-from transformers.masking_utils import (
-    create_bidirectional_mask,
-    create_causal_mask,
-    find_packed_sequence_indices,
-    packed_sequence_mask_function,
-)
+from transformers.masking_utils import create_causal_mask, find_packed_sequence_indices, packed_sequence_mask_function
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPast,
-    CausalLMOutputWithPast,
-    MaskedLMOutput,
-    QuestionAnsweringModelOutput,
-)
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast, QuestionAnsweringModelOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.auto import modeling_auto
 from transformers.utils import ModelOutput, can_return_tuple, logging
@@ -31,15 +20,13 @@ from transformers.utils.output_capturing import (
     selected_hidden_states,
 )
 
-from .configuration_gpt import AUTO_MAP, GPTConfig, default_generation_config
+from .configuration_gpt import SPECIAL_IDS, GPTConfig, default_generation_config
 
 logger = logging.get_logger(__name__)
 # How far the logit of an excluded row stays below the mean of the others: its probability is 0 in float32.
 _EXCLUDED_GAP = 128.0
 # Logits held at a time in training. On a CPU a chunk should stay near the caches; a GPU wants large matrix products.
 _CHUNK_ELEMENTS = {"cpu": 2**23, "cuda": 2**27}
-# What transformers calls the keys and values in outputs: `cache` since 5.24.
-CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
 # Rows of logits begin at a multiple of this many elements: products of an odd width take a third longer.
 _ALIGNMENT = 64
 
@@ -103,9 +90,8 @@ class GPTAttention(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor, attention_mask=None, past_key_values=None, **kwargs) -> tuple:
         by_head = (*hidden_states.shape[:-1], -1, self.head_dim)  # (batch, seq, head, dim)
-        query, key, value = (
-            part.view(by_head).transpose(1, 2) for part in self.c_attn(hidden_states).chunk(3, dim=-1)
-        )  # (batch, head, seq, dim)
+        # (batch, head, seq, dim) each
+        query, key, value = (part.view(by_head).transpose(1, 2) for part in self.c_attn(hidden_states).chunk(3, -1))
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
@@ -145,9 +131,7 @@ class GPTBlock(GradientCheckpointingLayer):
         self.mlp = GPTMLP(config)
         self.ln_2 = nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon)
 
-    def forward(
-        self, hidden_states: torch.Tensor, attention_mask=None, past_key_values=None, **kwargs
-    ) -> torch.Tensor:
+    def forward(self, hidden_states, attention_mask=None, past_key_values=None, **kwargs) -> torch.Tensor:
         if self.norm_first:
             attended, _ = self.attn(self.ln_1(hidden_states), attention_mask, past_key_values, **kwargs)
             hidden_states = hidden_states + attended
@@ -209,23 +193,23 @@ class GPTPreTrainedModel(PreTrainedModel):
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """As transformers does; special tokens whose rows are removed become `None` in the configuration."""
         embeddings = super().resize_token_embeddings(*args, **kwargs)
-        if changed := self.config.forget_ids_outside():
-            logger.warning(f"{self.config.vocab_size} rows hold no row for {', '.join(changed)}: now without these.")
+        config, changed = self.config, []
+        for name in (*SPECIAL_IDS, "eos_token_id", "untrained_token_ids"):
+            value = getattr(config, name)
+            ids = value if isinstance(value, list) else [] if value is None else [value]
+            kept = [token_id for token_id in ids if token_id < config.vocab_size]
+            if len(kept) < len(ids):
+                setattr(config, name, kept or None)
+                changed.append(name)
+        if changed:
+            logger.warning(f"{config.vocab_size} rows hold no row for {', '.join(changed)}: now without these.")
             if self.can_generate():
-                fresh = default_generation_config(self.config)
+                fresh = default_generation_config(config)
                 names = ("bos_token_id", "eos_token_id", "pad_token_id", "suppress_tokens")
                 self.generation_config.update(**{name: getattr(fresh, name) for name in names})
         return embeddings
 
-    def language_model_loss(
-        self,
-        hidden_states: torch.Tensor,
-        targets: torch.Tensor,
-        weights: torch.Tensor,
-        parent_index: torch.Tensor | None = None,
-        rows: torch.Tensor | None = None,
-        excluded: Sequence[int] = (),
-    ) -> torch.Tensor:
+    def language_model_loss(self, hidden_states, targets, weights, parent_index=None, rows=None, excluded=()):
         """
         Weighted sum of the cross-entropies of tokens given the states of their parents, a scalar. Only the logits that
         a non-zero weight needs are computed.
@@ -249,21 +233,15 @@ class GPTPreTrainedModel(PreTrainedModel):
         parent, state_index = parent.unique_consecutive(return_inverse=True)  # (states,), (targets,)
         if rows is None:
             rows = (self.get_output_embeddings() or self.get_input_embeddings()).weight
-        return linear_cross_entropy(
-            hidden_states.reshape(batch * length, -1)[parent],  # (states, n_embd)
-            rows,
-            targets[row, column],
-            weights[row, column],
-            [*excluded, *({self.config.excluded_token_id} - {None})],
-            state_index=state_index,
-        )
+        states = hidden_states.reshape(batch * length, -1)[parent]  # (states, n_embd)
+        excluded = [*excluded, *({self.config.excluded_token_id} - {None})]
+        return linear_cross_entropy(states, rows, targets[row, column], weights[row, column], excluded, state_index)
 
 
 class GPTModel(GPTPreTrainedModel):
     """
-    The transformer of GPT without a head. Reads conventional inputs and token trees (see `hf_gpt.trees.token_tree`).
-
-    Source: Radford et al. (2018), section 3.1; `norm_first` and `final_norm` give GPT-2.
+    GPT's transformer without a head (Radford et al., 2018, section 3.1; GPT-2 with `norm_first` and `final_norm`).
+    Reads conventional inputs and token trees (see `hf_gpt.trees.token_tree`).
     """
 
     def __init__(self, config: GPTConfig):
@@ -305,8 +283,7 @@ class GPTModel(GPTPreTrainedModel):
 
         Args:
             input_ids (`torch.Tensor` of shape `(batch, length)`): tokens; or give `inputs_embeds`.
-            attention_mask (`torch.Tensor` of shape `(batch, past + length)`, *optional*): 1 for tokens, 0 for padding,
-                left or right. Not together with `subtree_end`.
+            attention_mask (`torch.Tensor` of shape `(batch, past + length)`, *optional*): 1 for tokens, 0 for padding.
             position_ids (`torch.Tensor` of shape `(batch, length)`, *optional*): by default counted from the first
                 token that is not padding.
             subtree_end (`torch.Tensor` of shape `(batch, length)`, *optional*): index one past the last descendant of
@@ -317,8 +294,7 @@ class GPTModel(GPTPreTrainedModel):
             use_cache (`bool`, *optional*, defaults to `config.use_cache`): return `past_key_values`.
             embedding_rows (`torch.Tensor` of shape `(vocab_size + n_positions, n_embd)`, *optional*): with
                 `config.release_quirks`, the matrix that the caller's softmax shares (`dropped_embedding_rows`).
-            kwargs: `output_hidden_states`, `output_attentions` (of eager attention), `return_dict`, and arguments
-                of the attention implementation.
+            kwargs: `output_hidden_states`, `output_attentions` (eager), and others of the attention implementation.
 
         Returns:
             `BaseModelOutputWithPast`: `last_hidden_state` of shape `(batch, length, n_embd)`; hidden states are those
@@ -345,8 +321,8 @@ class GPTModel(GPTPreTrainedModel):
             hidden_states = block(hidden_states, mask, past_key_values, position_ids=position_ids, **kwargs)
         if self.config.final_norm:
             hidden_states = self.ln_f(hidden_states)
-        found = {"last_hidden_state": hidden_states, CACHE: past_key_values if use_cache else None}
-        return BaseModelOutputWithPast(**found)
+        # By its place, as `past_key_values` is called `cache` since transformers 5.24.
+        return BaseModelOutputWithPast(hidden_states, past_key_values if use_cache else None)
 
     def _embed(self, input_ids, position_ids, inputs_embeds, embedding_rows) -> torch.Tensor:
         rows = self.dropped_embedding_rows(inputs_embeds) if embedding_rows is None else embedding_rows
@@ -373,8 +349,7 @@ class GPTLanguageModel(GPTPreTrainedModel):
     @property
     def excluded_token_ids(self) -> list[int]:
         """Rows (`list[int]`) that have no probability: padding, the mask, and what no loss has trained."""
-        config = self.config
-        ids = (config.excluded_token_id, config.mask_token_id, *(config.untrained_token_ids or ()))
+        ids = (self.config.excluded_token_id, self.config.mask_token_id, *(self.config.untrained_token_ids or ()))
         return sorted(set(ids) - {None})
 
     def token_logits(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -391,9 +366,18 @@ class GPTLanguageModel(GPTPreTrainedModel):
 
     def _loss(self, hidden_states, targets, parent_index, lm_weights, rows, items, in_place: bool) -> torch.Tensor:
         """Of targets at the place of the states (`in_place`) or after them, divided by `items` or all weights."""
-        check_labels(self.config, targets)
-        own = torch.arange(targets.shape[1], device=targets.device)  # (length,)
-        padding = self.config.excluded_token_id
+        config, device = self.config, targets.device
+        without = list({config.mask_token_id, *(config.untrained_token_ids or ())} - {None})
+        if without and not torch.compiler.is_compiling():
+            found = targets[torch.isin(targets, torch.tensor(without, device=device))]
+            if found.numel():
+                raise ValueError(
+                    f"labels hold the token {int(found[0])}, whose row is untrained and takes no part in the softmax "
+                    "(mask_token_id and untrained_token_ids of the configuration): put -100 there, or, to train it, "
+                    "set model.config.untrained_token_ids = None before training."
+                )
+        own = torch.arange(targets.shape[1], device=device)  # (length,)
+        padding = config.excluded_token_id
         weights = targets.ne(-100) & targets.ne(-100 if padding is None else padding)  # (batch, length)
         if lm_weights is not None:
             weights = weights * lm_weights
@@ -421,10 +405,9 @@ class GPTLanguageModel(GPTPreTrainedModel):
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
-    ) -> CausalLMOutputWithPast | MaskedLMOutput:
+    ) -> CausalLMOutputWithPast:
         r"""
-        Logits of the next token (of the masked model, of the token at the same place) and, with `labels`, the mean
-        cross-entropy of the labels.
+        Logits of the next token (of the masked model, of that at the same place), and mean cross-entropy of `labels`.
 
         Args:
             input_ids, attention_mask, position_ids, subtree_end, inputs_embeds, past_key_values, use_cache, kwargs:
@@ -474,11 +457,8 @@ class GPTLanguageModel(GPTPreTrainedModel):
             in_place = self.predicts_in_place or shift_labels is not None
             items = num_items_in_batch
             loss = self._loss(hidden_states, targets, parent_index, lm_weights, rows, items, in_place)
-        found = {"loss": loss, "logits": logits}
-        found |= {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
-        if self.predicts_in_place:
-            return MaskedLMOutput(**found)
-        return CausalLMOutputWithPast(**found, **{CACHE: getattr(outputs, CACHE)})
+        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **others)
 
 
 class GPTForCausalLM(GPTLanguageModel, GenerationMixin):
@@ -539,7 +519,6 @@ class GPTTaskModel(GPTPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
-        use_cache: bool | None = None,
         return_lm_loss: bool | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs,
@@ -553,9 +532,8 @@ class GPTTaskModel(GPTPreTrainedModel):
             attention_mask (`torch.Tensor` of the shape of `input_ids`, *optional*): 1 for tokens, 0 for padding;
                 for conventional inputs. A choice without any token gets the logit `-inf`.
             position_ids, subtree_end, parent_index (*optional*): see `GPTModel` and `GPTLanguageModel`.
-            lm_weights (`torch.Tensor` of shape `(batch, length)`, *optional*): weight of each token in the
-                language-model loss of its row; by default every sequence counts the same, and in it every token
-                after the first.
+            lm_weights (`torch.Tensor` of shape `(batch, length)`, *optional*): weight of each token in its row's
+                language-model loss; by default sequences count the same, and in them all tokens after the first.
             classify_index (`torch.Tensor` of shape `(batch, paths)`, *optional*): index in the row of each path's
                 classify token, -1 where there is no path; by default the first classify token of each sequence.
             inputs_embeds (`torch.Tensor` of shape `(batch, length, n_embd)`, *optional*): instead of `input_ids`;
@@ -566,7 +544,6 @@ class GPTTaskModel(GPTPreTrainedModel):
                 the class of each word; -100: none.
             past_key_values (`Cache`, *optional*): keys and values of tokens before all others, such as a prefix;
                 `attention_mask` then begins with these.
-            use_cache (`bool`, *optional*): of no effect, as no keys and values are returned; other tools pass it.
             return_lm_loss (`bool`, *optional*, defaults to `self.training`): compute the language-model term.
             num_items_in_batch (`int`, *optional*): number of labels over which both losses are averaged, where a
                 batch is a part of a larger one; by default those of this batch.
@@ -584,7 +561,7 @@ class GPTTaskModel(GPTPreTrainedModel):
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
         own_mask = None if attention_mask is None else attention_mask[..., past:]
         if classify_index is None:
-            input_ids, own_mask, classify_index = self.conventional_inputs(input_ids, own_mask, inputs_embeds)
+            input_ids, own_mask, classify_index = conventional_inputs(self, input_ids, own_mask, inputs_embeds)
             attention_mask = attention_mask if past else own_mask  # (rows, past + length)
         elif inputs_embeds is not None:
             subtree_end, classify_index = behind_prompt(inputs_embeds, subtree_end, lm_weights, classify_index)
@@ -600,10 +577,9 @@ class GPTTaskModel(GPTPreTrainedModel):
             subtree_end=subtree_end,
             inputs_embeds=inputs_embeds,
             past_key_values=past_key_values,
-            use_cache=False,
             embedding_rows=rows,
             output_hidden_states=wants_states if self.config.head_layers is None else True,
-            **kwargs,
+            **kwargs | {"use_cache": False},  # no keys and values are returned, whatever other tools pass
         )
         logits = self.head_logits(self.classify_states(outputs, classify_index), classify_index.ge(0))
 
@@ -630,7 +606,6 @@ class GPTTaskModel(GPTPreTrainedModel):
         if weights is not None:
             # Coefficient and mean lie in the weights, so that the gradient of the matrix is not multiplied again.
             weights = weights * (self.config.lm_coef / items)
-            rows = self.get_input_embeddings().weight if rows is None else rows
             auxiliary = self.language_model_loss(states, targets, weights, parent_index, rows)
             losses["lm_loss"] = auxiliary / self.config.lm_coef
             if labels is not None:
@@ -651,12 +626,6 @@ class GPTTaskModel(GPTPreTrainedModel):
         """
         if self.config.lm_coef > 0 and self.get_input_embeddings().weight.requires_grad:
             self.config.untrained_token_ids = None
-
-    def conventional_inputs(self, input_ids, attention_mask, inputs_embeds=None):
-        """Inputs without `classify_index` as the transformer reads them, and that index."""
-        if self.scores_tokens:
-            return input_ids, attention_mask, token_index(input_ids, attention_mask, inputs_embeds)
-        return conventional_inputs(self.config, input_ids, attention_mask, inputs_embeds)
 
     def classify_states(self, outputs: BaseModelOutputWithPast, classify_index: torch.Tensor) -> torch.Tensor:
         """
@@ -680,6 +649,12 @@ class GPTTaskModel(GPTPreTrainedModel):
             pooled = pooled.to(weight.dtype)
         return self._scores(pooled, present)  # of (batch, paths, n_embd)
 
+    def _scores(self, pooled, present):
+        return self.score(self.clf_dropout(pooled))  # (batch, paths, score_width)
+
+    def _task_loss_sum(self, logits, labels):
+        return single_label_loss(logits.float().flatten(0, -2), labels.flatten(), self.label_smoothing)
+
     def _shared_dropout(self, states):
         """Dropout on `(batch, paths, n_embd)` with one mask for the paths of an example, as in the release."""
         return states * self.clf_dropout(torch.ones_like(states[:, :1]))  # the mask: (batch, 1, n_embd)
@@ -693,9 +668,6 @@ class GPTForMultipleChoice(GPTTaskModel):
     def _scores(self, pooled, present):
         logits = self.score(self._shared_dropout(pooled)).squeeze(-1)  # (batch, choices)
         return logits.masked_fill(~present, float("-inf"))
-
-    def _task_loss_sum(self, logits, labels):
-        return single_label_loss(logits.float(), labels, self.label_smoothing)
 
 
 class GPTForSequenceClassification(GPTTaskModel):
@@ -721,12 +693,6 @@ class GPTForTokenClassification(GPTTaskModel):
     """
 
     reads_words = scores_tokens = True
-
-    def _scores(self, pooled, present):
-        return self.score(self.clf_dropout(pooled))  # (batch, words, num_labels)
-
-    def _task_loss_sum(self, logits, labels):
-        return single_label_loss(logits.float().flatten(0, 1), labels.flatten(), self.label_smoothing)
 
 
 class GPTForQuestionAnswering(GPTTaskModel):
@@ -769,23 +735,25 @@ class GPTForQuestionAnswering(GPTTaskModel):
         return GPTSpanOutput(start_logits=start_logits, end_logits=end_logits, **others)
 
     def _scores(self, pooled, present):
-        return self.score(self.clf_dropout(pooled)).masked_fill(~present.unsqueeze(-1), float("-inf"))  # (b, t, 2)
+        return super()._scores(pooled, present).masked_fill(~present.unsqueeze(-1), float("-inf"))
 
     def _task_loss_sum(self, logits, labels):
-        places = logits.float().transpose(1, 2).flatten(0, 1)  # (batch * 2, tokens)
-        return single_label_loss(places, labels.expand(-1, 2).flatten(), self.label_smoothing)
+        return super()._task_loss_sum(logits.transpose(1, 2), labels.expand(-1, 2))  # (batch, 2, tokens), (batch, 2)
 
 
-def conventional_inputs(
-    config: GPTConfig, input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds=None
-) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor]:
+def conventional_inputs(model: GPTTaskModel, input_ids, attention_mask, inputs_embeds) -> tuple:
     """
-    Sequences of tokens, `(batch, length)` or `(batch, choices, length)`, as a task head reads them: tokens and mask of
-    shape `(rows, length)`, and the `classify_index` of shape `(batch, paths)`, each path's first classify token among
-    the tokens of its item, -1 where the mask leaves none; of embeddings the last one.
+    Inputs without a `classify_index` as the transformer reads them, tokens and mask of shape `(rows, length)`, and the
+    index of shape `(batch, paths)`: each path's first classify token among the tokens of its item, -1 where the mask
+    leaves none; of embeddings the last token, and for a head that scores tokens each one.
     """
-    if input_ids is None:
-        return None, attention_mask, token_index(None, attention_mask, inputs_embeds).amax(-1, keepdim=True)
+    if model.scores_tokens or input_ids is None:
+        tokens = input_ids if inputs_embeds is None else inputs_embeds
+        index = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)  # (batch, length)
+        if attention_mask is not None:
+            index = index.masked_fill(~attention_mask.bool(), -1)
+        return input_ids, attention_mask, index if model.scores_tokens else index.amax(-1, keepdim=True)
+    config = model.config
     batch, *_, length = input_ids.shape
     tokens = input_ids.reshape(batch, -1, length)  # (batch, paths, length)
     is_classify = tokens.eq(-1 if config.classify_token_id is None else config.classify_token_id)
@@ -803,15 +771,6 @@ def conventional_inputs(
     return tokens.flatten(0, 1), flat_mask, (before + first).masked_fill(~present, -1)
 
 
-def token_index(
-    input_ids: torch.Tensor | None, attention_mask: torch.Tensor | None, inputs_embeds: torch.Tensor | None
-) -> torch.Tensor:
-    """The `classify_index` of a head that scores every token, of shape `(batch, length)`, -1 for padding."""
-    tokens = input_ids if inputs_embeds is None else inputs_embeds
-    index = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)  # (batch, length)
-    return index if attention_mask is None else index.masked_fill(~attention_mask.bool(), -1)
-
-
 def behind_prompt(inputs_embeds, subtree_end, lm_weights, classify_index) -> tuple[torch.Tensor | None, torch.Tensor]:
     """`subtree_end` and `classify_index` where a prompt's embeddings, above all roots, stand before a token tree's."""
     described = lm_weights if subtree_end is None else subtree_end
@@ -822,29 +781,13 @@ def behind_prompt(inputs_embeds, subtree_end, lm_weights, classify_index) -> tup
 
 
 def default_lm_weights(input_ids: torch.Tensor, attention_mask: torch.Tensor | None, batch: int) -> torch.Tensor:
-    """
-    `1 / (sequences of the example * predicted tokens of the sequence)` for every token after the first, of shape
-    `(rows, length)`; each of the `batch` examples has as many rows.
-    """
+    """`1 / (sequences of the example * predicted tokens of the sequence)` for all but the first, `(rows, length)`."""
     tokens = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     tokens = tokens.bool().reshape(batch, -1, input_ids.shape[-1])  # (batch, rows of an example, length)
     predicted = (tokens & (tokens.int().cumsum(-1) > 1)).float()
     per_sequence = predicted / predicted.sum(-1, keepdim=True).clamp(min=1)
     sequences = tokens.any(-1).sum(-1).clamp(min=1)  # (batch,)
     return (per_sequence / sequences[:, None, None]).view_as(input_ids)
-
-
-def check_labels(config: GPTConfig, labels: torch.Tensor) -> None:
-    """Raise a `ValueError` for labels of tokens that have no probability."""
-    without = list({config.mask_token_id, *(config.untrained_token_ids or ())} - {None})
-    if without and not torch.compiler.is_compiling():
-        found = labels[torch.isin(labels, torch.tensor(without, device=labels.device))]
-        if found.numel():
-            raise ValueError(
-                f"labels hold the token {int(found[0])}, whose row is untrained and takes no part in the softmax "
-                "(mask_token_id and untrained_token_ids of the configuration): put -100 there, or, to train it, set "
-                "model.config.untrained_token_ids = None before training."
-            )
 
 
 def keys_and_values(cache: Cache | None, past_key_values: Cache | None) -> Cache | None:
@@ -866,9 +809,7 @@ def check_inputs(model: GPTModel, subtree_end, attention_mask, past_key_values) 
         within, following = subtree_end[:, :-1], subtree_end[:, 1:]  # (batch, length - 1)
         own = torch.arange(1, subtree_end.shape[1], device=subtree_end.device)
         if ((own < within) & (following != within)).any():
-            raise ValueError(
-                "With is_causal=False no sequences share a beginning: lay them out with share_prefix=False."
-            )
+            raise ValueError("With is_causal=False no sequences share a beginning: set share_prefix=False.")
     if "flash" in (name := model.config._attn_implementation):
         raise ValueError(f'Token trees need a masked attention, which {name} is not: attn_implementation="sdpa".')
 
@@ -889,10 +830,7 @@ def check_task_inputs(model, attention_mask, subtree_end, classify_index, return
 
 
 def token_positions(config, tokens, attention_mask, position_ids, subtree_end, past_key_values) -> torch.Tensor:
-    """
-    Positions as given, or counted from the first token of each row that is not padding (of a tree, from its root).
-    Those beyond the context are a `ValueError`, instead of an index error, where looking costs no synchronisation.
-    """
+    """Positions as given, or counted from the first token of a row that is not padding, of a tree from its root."""
     needed, length = 0, tokens.shape[1]
     past = past_key_values.get_seq_length() if past_key_values is not None else 0
     own = torch.arange(length, device=tokens.device)
@@ -904,6 +842,7 @@ def token_positions(config, tokens, attention_mask, position_ids, subtree_end, p
     elif position_ids is None:
         needed = length
         position_ids = (own + past).unsqueeze(0)  # (1, length)
+    # Instead of an index error, where looking costs no synchronisation.
     if needed <= config.n_positions and position_ids.device.type == "cpu" and not torch.compiler.is_compiling():
         needed = int(position_ids.max()) + 1 if position_ids.numel() else 0
     if needed > (most := config.n_positions):
@@ -911,22 +850,15 @@ def token_positions(config, tokens, attention_mask, position_ids, subtree_end, p
     return position_ids
 
 
-def attention_mask_of(
-    config: GPTConfig, hidden_states, attention_mask, position_ids, subtree_end, past_key_values
-) -> torch.Tensor | None:
-    """
-    What the attention implementation takes: tokens see their own sequence, of a tree their ancestors (and, where
-    `config.is_causal` is false, their descendants). `position_ids` are those that were given, or `None`.
-    """
-    given = (config, hidden_states, attention_mask)
-    if subtree_end is None and config.is_causal:
-        return create_causal_mask(*given, past_key_values, position_ids=position_ids)
+def attention_mask_of(config, hidden_states, attention_mask, position_ids, subtree_end, past_key_values):
+    """What the attention implementation takes: tokens see their sequence, of a tree their path; `None` may do."""
+    given = (config, hidden_states, attention_mask, past_key_values)
     if subtree_end is None:
-        packed = None
-        if position_ids is not None and attention_mask is None and past_key_values is None:
+        packed = None  # transformers itself looks for packed sequences where the mask is causal
+        if not config.is_causal and position_ids is not None and attention_mask is None and past_key_values is None:
             packed = find_packed_sequence_indices(position_ids.expand(len(hidden_states), -1))
         within = None if packed is None else packed_sequence_mask_function(packed)
-        return create_bidirectional_mask(*given, None, past_key_values, and_mask_function=within)
+        return create_causal_mask(*given, position_ids=position_ids, and_mask_function=within)
     past = past_key_values.get_seq_length() if past_key_values is not None else 0
     # The tokens of the cache stand above all roots.
     subtree_end = nn.functional.pad(subtree_end + past, (past, 0), value=past + subtree_end.shape[1])
@@ -936,7 +868,7 @@ def attention_mask_of(
         return seen if config.is_causal else seen & (kv_idx < subtree_end[batch_idx, q_idx])
 
     # Without position_ids: transformers would take every branch for the start of a packed sequence.
-    return create_causal_mask(*given, past_key_values, and_mask_function=within_subtree)
+    return create_causal_mask(*given, and_mask_function=within_subtree)
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -990,14 +922,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 @torch.compiler.disable
-def linear_cross_entropy(
-    hidden: torch.Tensor,
-    rows: torch.Tensor,
-    targets: torch.Tensor,
-    weights: torch.Tensor,
-    excluded: Sequence[int] = (),
-    state_index: torch.Tensor | None = None,
-) -> torch.Tensor:
+def linear_cross_entropy(hidden, rows, targets, weights, excluded=(), state_index=None) -> torch.Tensor:
     """
     Weighted sum of the cross-entropies of `hidden @ rows.T`, computed chunk by chunk, without ever holding all logits
     (torch's own from version 2.13 on). The softmax is at least fp32; a graph break, without second derivative.
@@ -1013,8 +938,8 @@ def linear_cross_entropy(
     """
     if state_index is None:
         state_index = torch.arange(len(hidden), device=hidden.device)
-    settings = (list(excluded), state_index, torch.is_grad_enabled())
-    return _LinearCrossEntropy.apply(hidden, rows, targets, weights, *settings)
+    with_grad = torch.is_grad_enabled()
+    return _LinearCrossEntropy.apply(hidden, rows, targets, weights, list(excluded), state_index, with_grad)
 
 
 def single_label_loss(logits: torch.Tensor, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
@@ -1035,9 +960,7 @@ def single_label_loss(logits: torch.Tensor, labels: torch.Tensor, smoothing: flo
     return (1 - smoothing) * loss - smoothing * spread.sum()
 
 
-def classification_loss(
-    logits: torch.Tensor, labels: torch.Tensor, problem_type: str, smoothing: float = 0.0
-) -> torch.Tensor:
+def classification_loss(logits: torch.Tensor, labels: torch.Tensor, problem_type: str, smoothing: float = 0.0):
     """
     Sum of the losses of `GPTForSequenceClassification`, whose labels of -100 count nothing.
 
@@ -1077,9 +1000,7 @@ HEADS: dict[str, type[GPTPreTrainedModel]] = {
     "masked-lm": GPTForMaskedLM,
 }
 # transformers' own mechanism for custom code: `save_pretrained` writes it, so that a folder loads without hf_gpt.
-for _auto_class, _reference in AUTO_MAP.items():
-    if _reference.startswith("modeling_gpt."):
-        globals()[_reference.removeprefix("modeling_gpt.")].register_for_auto_class(_auto_class)
+GPTPreTrainedModel.register_for_auto_class()
 # Trainer and pipelines tell by these tables what a class is, of a causal language model that its labels are shifted.
 _TABLES = {"CAUSAL_LM": "causal-lm", "MASKED_LM": "masked-lm", "TOKEN_CLASSIFICATION": "token-classification"}
 for _table, _head in _TABLES.items():

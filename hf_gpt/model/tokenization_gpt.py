@@ -29,6 +29,9 @@ except ImportError:  # GPT-2's tokenizer does without
 END_OF_WORD = "</w>"
 # GPT-2's one special token, which separates documents.
 END_OF_TEXT = "<|endoftext|>"
+# In the order in which they are added to a vocabulary.
+NAMED_TOKENS = {"unk_token": "<unk>", "bos_token": "_start_", "sep_token": "_delimiter_", "cls_token": "_classify_"}
+NAMED_TOKENS |= {"pad_token": "<pad>"}
 PLAIN_CHARACTERS = str.maketrans(
     {"\u2014": "-", "\u2013": "-", "\u2015": "-", "\u2026": "...", "\u00b4": "'"}  # em dash, en dash, bar, ..., acute
 )
@@ -208,10 +211,7 @@ def english_rules() -> str:
 
 
 def align(text: str, words: str) -> list[tuple[int, int]]:
-    """
-    Where the characters of a text's words, as `WordSplitter` shows them, come from: of each the start and the end of
-    its origin in the text; the spaces between words have an empty one.
-    """
+    """Start and end in the text of what each character of its words (`WordSplitter`) comes from; a space: (0, 0)."""
     origins, base, after_newline = [], 0, False
     for before, after in fixed_lines(text):
         for character, (start, end) in zip(after, _origins(before, after), strict=True):
@@ -259,8 +259,6 @@ def _differences(before: Sequence[str], after: Sequence[str]) -> list[tuple[str,
 class LazyBatchEncoding(BatchEncoding):
     """A `BatchEncoding` whose `encodings` (tokens, words, positions) are moved when they are first asked for."""
 
-    _move: Callable[[list[Encoding]], list[Encoding]] | None = None
-    _moved: list[Encoding] | None = None
     _ends_with_a_word = False
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -270,15 +268,9 @@ class LazyBatchEncoding(BatchEncoding):
             value += " "
         super().__setitem__(name, value)
 
-    @property
-    def _encodings(self) -> list[Encoding] | None:
-        if self._move is not None:
-            self._moved, self._move = self._move(self._moved), None
-        return self._moved
-
-    @_encodings.setter
-    def _encodings(self, encodings: list[Encoding] | None) -> None:
-        self._moved, self._move = encodings, None
+    @functools.cached_property
+    def _encodings(self) -> list[Encoding]:
+        return self._move()
 
 
 def _with_offsets(encoding: Encoding, offsets_of: Callable[[Encoding], list[tuple[int, int]]]) -> Encoding:
@@ -291,25 +283,12 @@ def _with_offsets(encoding: Encoding, offsets_of: Callable[[Encoding], list[tupl
     return found
 
 
-def _is_newline(word: str) -> bool:
-    """Whether a word that was given stands for a newline."""
-    return "\n" in word and word.isspace()
-
-
 def _with_masks_hidden(text: str, mask: str | None) -> tuple[str, str]:
     """A text with a made-up word, as long as the mask and split as words are, for each mask; that word, or none."""
     if mask is None or mask not in text:
         return text, ""
     made_up = next(word for letter in ascii_lowercase if (word := letter * len(mask)) not in text.lower())
     return text.replace(mask, made_up), made_up
-
-
-def _map_strings(function: Callable[[str], str], texts: Any) -> Any:
-    if isinstance(texts, str):
-        return function(texts)
-    if isinstance(texts, (list, tuple)):
-        return type(texts)(_map_strings(function, text) for text in texts)
-    return texts
 
 
 class GPTTokenizer(PreTrainedTokenizerFast):
@@ -355,22 +334,8 @@ class GPTTokenizer(PreTrainedTokenizerFast):
     model_input_names = ["input_ids", "attention_mask"]
     padding_side = truncation_side = "right"
 
-    def __init__(
-        self,
-        task_template: bool = False,
-        vocab: dict[str, int] | None = None,
-        merges: list[tuple[str, str]] | None = None,
-        unk_token: str = "<unk>",
-        pad_token: str = "<pad>",
-        bos_token: str = "_start_",
-        sep_token: str = "_delimiter_",
-        cls_token: str = "_classify_",
-        mask_token: str | None = None,
-        words: dict[str, Any] | None = None,
-        **kwargs,
-    ):
-        named = {"unk_token": unk_token, "bos_token": bos_token, "sep_token": sep_token, "cls_token": cls_token}
-        named["pad_token"] = pad_token
+    def __init__(self, task_template: bool = False, vocab=None, merges=None, words: dict | None = None, **kwargs):
+        named = {name: kwargs.pop(name, token) for name, token in NAMED_TOKENS.items()}
         # A setting of hf_gpt 0.1, which changes nothing any more.
         kwargs.pop("mode", None)
         backend, language = kwargs.pop("tokenizer_object", None), kwargs.pop("language", None)
@@ -378,14 +343,14 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         if backend is not None:
             self._tokenizer = copy.deepcopy(backend)
         elif vocab is not None and merges is not None:
-            self._tokenizer = _new_backend(vocab, merges, str(unk_token))
+            self._tokenizer = _new_backend(vocab, merges, str(named["unk_token"]))
         else:
-            self._tokenizer = _read_backend(tokenizer_file, vocab_file, merges_file, str(unk_token))
+            self._tokenizer = _read_backend(tokenizer_file, vocab_file, merges_file, str(named["unk_token"]))
         # Whether this is GPT-2's tokenizer, whose pieces are bytes.
         pieces, self._rules = self._tokenizer.get_vocab(with_added_tokens=False), None
         self.byte_level = not self._tokenizer.model.end_of_word_suffix and _holds_bytes(pieces)
         if self.byte_level:
-            named, kwargs = self._prepare_bytes(named, kwargs)
+            self._prepare_bytes(named, kwargs)
         else:
             self._rules = _read_rules(words_file, language) if words is None else show_rules(words)
             # Words arrive ready: a file of transformers' own tokenizer must not split them again.
@@ -394,26 +359,24 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         # Before the base class adds them in an order of its own.
         self._tokenizer.add_special_tokens([token for token in named.values() if token is not None])
         self._task_template, kwargs["split_special_tokens"] = bool(task_template), True
-        super().__init__(task_template=task_template, mask_token=mask_token, **named, **kwargs)
+        super().__init__(task_template=task_template, **named, **kwargs)
         if self.mask_token is not None:
             self._let_texts_hold_the_mask()
         self.update_post_processor()
 
-    def _prepare_bytes(self, named: dict[str, Any], kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _prepare_bytes(self, named: dict[str, Any], kwargs: dict[str, Any]) -> None:
         # What a stock tokenizer has for the tokens of tasks, often the end of text, is not what a model knows.
         backend, vocabulary = self._tokenizer, self._tokenizer.get_vocab()
         if "_start_" not in vocabulary:
-            named |= {"bos_token": "_start_", "sep_token": "_delimiter_", "cls_token": "_classify_"}
-            named["pad_token"] = "<pad>"
+            named |= NAMED_TOKENS | {"unk_token": named["unk_token"]}
         end = END_OF_TEXT if END_OF_TEXT in vocabulary else None
         named["unk_token"] = named["unk_token"] if str(named["unk_token"]) in vocabulary else end
         found = backend.pre_tokenizer
         prefix = isinstance(found, pre_tokenizers.ByteLevel) and found.add_prefix_space
-        kwargs = {"eos_token": end, "add_prefix_space": prefix} | kwargs
+        kwargs |= {"eos_token": end, "add_prefix_space": prefix} | kwargs
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(kwargs["add_prefix_space"]))
         if end is not None:
             backend.add_special_tokens([end])
-        return named, kwargs
 
     def _let_texts_hold_the_mask(self) -> None:
         # The base class has added it as special, as what text never becomes, and the backend cannot take that back.
@@ -488,9 +451,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         steps += [decoders.BPEDecoder(suffix=END_OF_WORD), decoders.Fuse(), decoders.Replace(Regex(" ?\n ?"), "\n")]
         self._tokenizer.decoder = decoders.ByteLevel() if self.byte_level else decoders.Sequence(steps)
 
-    def _encode_plus(
-        self, text, text_pair=None, return_tensors=None, is_split_into_words=False, **kwargs
-    ) -> BatchEncoding:
+    def _encode_plus(self, text, text_pair=None, return_tensors=None, is_split_into_words=False, **kwargs):
         kwargs["split_special_tokens"] = True
         if isinstance(text, (list, tuple)) and not text:  # the base class looks for a first text
             return BatchEncoding({name: [] for name in self.model_input_names}, tensor_type=return_tensors)
@@ -501,16 +462,17 @@ class GPTTokenizer(PreTrainedTokenizerFast):
             text, text_pair = [text], None if text_pair is None else [text_pair]
         prepared = (self._prepared(given, is_split_into_words) for given in (text, text_pair))
         encoded = super()._encode_plus(*prepared, is_split_into_words=is_split_into_words, **kwargs)
-        found = LazyBatchEncoding(encoded.data, encoded.encodings, n_sequences=encoded.n_sequences)
+        found = LazyBatchEncoding(encoded.data, encoded.encodings)
         found._ends_with_a_word = alone and not self.byte_level and not is_split_into_words
         if is_split_into_words or not self.byte_level:
             samples = encoded.get("overflow_to_sample_mapping", range(len(text)))
             pairs = text_pair or [None] * len(text)
             sources = [_sequences_of(*pair, is_split_into_words) for pair in zip(text, pairs, strict=True)]
-            found._move = lambda encodings: [
+            found._move = lambda: [
                 _with_offsets(each, functools.partial(self._offsets_in, sources[sample]))
-                for each, sample in zip(encodings, samples, strict=True)
+                for each, sample in zip(encoded.encodings, samples, strict=True)
             ]
+            del found._encodings  # what `_move` returns takes their place
         if kwargs.get("return_offsets_mapping"):
             found["offset_mapping"] = [each.offsets for each in found.encodings]
         if alone and return_tensors is None and not kwargs.get("return_overflowing_tokens"):
@@ -523,15 +485,16 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         words = word_splitter(self._rules)(shown)
         return words.replace(made_up, self.mask_token) if made_up else words
 
-    def _prepared(self, given: Any, is_split_into_words: bool) -> Any:
+    def _prepared(self, given: Any, in_words: bool) -> Any:
         """What the library gets for texts, or for lists of words: words separated by spaces, of GPT-2 the text."""
-        if not self.byte_level:
-            return _map_strings(
-                lambda text: "\n" if is_split_into_words and _is_newline(text) else self.split_words(text), given
-            )
-        if not is_split_into_words or given is None:
+        if isinstance(given, (list, tuple)):
+            if self.byte_level and in_words and given and isinstance(given[0], str):
+                return [given[0], *(f" {word}" for word in given[1:])]
+            return type(given)(self._prepared(each, in_words) for each in given)
+        if self.byte_level or not isinstance(given, str):
             return given
-        return [[f" {word}" if number else word for number, word in enumerate(words)] for words in given]
+        is_newline = in_words and "\n" in given and given.isspace()
+        return "\n" if is_newline else self.split_words(given)
 
     def _offsets_in(self, sources: Sequence[str | Sequence[str]], encoding: Encoding) -> list[tuple[int, int]]:
         """Positions in the text as given, or in a given word, of an encoding of words."""
@@ -539,7 +502,7 @@ class GPTTokenizer(PreTrainedTokenizerFast):
         @functools.cache
         def origins(sequence: int, word: int | None) -> list[tuple[int, int]]:
             text = sources[sequence] if word is None else sources[sequence][word]
-            if word is not None and _is_newline(text):
+            if word is not None and "\n" in text and text.isspace():
                 return [(text.index("\n"), text.rindex("\n") + 1)]
             shown, _ = _with_masks_hidden(text, self.mask_token)
             return align(shown, self.split_words(shown))
