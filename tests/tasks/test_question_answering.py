@@ -10,7 +10,7 @@ from hf_gpt.loading import open_source
 from hf_gpt.tasks import get_task, load_task
 from hf_gpt.tasks.encode import LONGEST_ANSWER, best_answers, encode_split
 from hf_gpt.tasks.metrics import compute_metrics_for, logits_of, metric_function
-from hf_gpt.trees.transforms import InputTransform, SpecialIds
+from hf_gpt.trees.transforms import InputTransform
 
 from ..support.formats.question_answering import BALL, COUPLE, FORMATS, NEWS, QUESTIONS, squad
 from ..support.task_files import rows_of, write
@@ -24,7 +24,7 @@ def tokenizer(request, stock_gpt2):
 
 
 def encoded_rows(folder, tokenizer, max_length=32, split="train"):
-    special = SpecialIds(tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id)
+    special = (tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id)
     transform = InputTransform("question-answering", special, max_length)
     rows = load_task("squad", folder, splits=[split]).splits[split]
     return encode_split(rows, ("question", "passage"), tokenizer, transform)
