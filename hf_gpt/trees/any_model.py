@@ -13,13 +13,13 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.nn.attention.flex_attention import create_block_mask
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.masking_utils import create_causal_mask
 from transformers.utils import ModelOutput
 
-from .collators import collate_trees
+from .collators import collate_trees, padded
 from .token_tree import TokenTree
 
 # Largest difference of logits between a path in its tree and alone, as a share of the largest logit.
@@ -91,33 +91,24 @@ def collate_choices(rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor
     batch["context_length"] = torch.tensor([len(row["context"]) for row in rows])
     batch["labels"] = torch.tensor([row.get("label", 0) for row in rows])
     if "reference" in rows[0]:
-        batch["reference"] = torch.zeros(batch["classify_index"].shape)
-        for own, row in zip(batch["reference"], rows, strict=True):
-            own[: len(row["choices"])] = torch.tensor(row["reference"])[: len(row["choices"])]
+        own = [row["reference"][: len(row["choices"])] for row in rows]
+        batch["reference"] = padded(own, batch["classify_index"].shape[1], 0.0)
     return batch
 
 
 def tree_inputs(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """
     Arguments of a causal model for a batch of trees: `input_ids` and `position_ids`, `(batch, length)`, and
-    `attention_mask`, `(batch, 1, length, length)`: true where a token sees another, for eager attention 0 there and
-    elsewhere the lowest number, for FlexAttention as blocks. A `ValueError` for a model that cannot hold them.
+    `attention_mask`, `(batch, 1, length, length)`, as its attention takes it. A `ValueError` if it cannot hold them.
     """
     check_model(model, int(batch["position_ids"].max()) + 1)
-    end, attention = batch["subtree_end"], model.config.get_text_config()._attn_implementation
+    end = batch["subtree_end"]
 
-    def sees(row: Any, head: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        return (query >= key) & (query < end[row, key])
+    def within_subtree(row: Any, head: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return query < end[row, key]
 
-    (rows, length), device = end.shape, end.device
-    if attention == "flex_attention":
-        mask = create_block_mask(sees, rows, None, length, length, device=device)
-    else:
-        place = torch.arange(length, device=device)
-        every = torch.arange(rows, device=device)[:, None, None]
-        mask = sees(every, None, place[:, None], place)[:, None]  # (batch, 1, length, length)
-        if attention == "eager":  # which adds it
-            mask = torch.zeros_like(mask, dtype=model.dtype).masked_fill(~mask, torch.finfo(model.dtype).min)
+    states = end.new_empty(*end.shape, 0, dtype=model.dtype)  # only their shape and type count
+    mask = create_causal_mask(model.config.get_text_config(), states, None, None, and_mask_function=within_subtree)
     return {name: batch[name] for name in ("input_ids", "position_ids")} | {"attention_mask": mask, "use_cache": False}
 
 
