@@ -144,7 +144,7 @@ def _hub_source(spec: TaskSpec, hub_split: str, cache: Path) -> Source:
     def records() -> Iterator[Record]:
         for number, fields in enumerate(rows):
             names = {column: named(fields[column], feature) for column, feature in classes.items()}
-            yield Record(hub.id, f"{hub_split} row {number}", fields | names)
+            yield f"{hub.id}, {hub_split} row {number}", fields | names
 
     return Source(hub, records, f"{hub.id} ({hub_split})", rows._fingerprint)
 
@@ -152,9 +152,9 @@ def _hub_source(spec: TaskSpec, hub_split: str, cache: Path) -> Source:
 def _inferred_labels(spec: TaskSpec, source: Source) -> tuple[str, ...]:
     """The labels of the training file, sorted (as numbers where all are whole); a `ValueError` for fewer than two."""
     column, labels = source.layout.columns["label"], set()
-    for record in source.records():
-        with reading(record.path, record.place):
-            raw = field_of(record.fields, column)
+    for where, fields in source.records():
+        with reading(where):
+            raw = field_of(fields, column)
             labels.update([] if is_empty(raw) else labels_of(raw, spec, source.layout))
     if len(labels) < 2:
         found = f"{source.name}: {' and '.join(labels) or 'no labels'} were found in {column!r}"
@@ -169,14 +169,14 @@ def _read_split(spec: TaskSpec, source: Source, split: str, cache: Path) -> tupl
 
     def generate() -> Iterator[dict[str, Any]]:
         counts, number = Counter(), itertools.count()
-        for record in source.records():
-            if split != "test" and record.fields and all(map(is_empty, record.fields.values())):
+        for where, fields in source.records():
+            if split != "test" and fields and all(map(is_empty, fields.values())):
                 continue
-            with reading(record.path, record.place):
-                items = [*layout.prepare(record.fields)] if layout.prepare else [record.fields]
+            with reading(where):
+                items = [*layout.prepare(fields)] if layout.prepare else [fields]
                 if layout.split_field:
-                    items = [fields for fields in items if field_of(fields, layout.split_field) == split]
-                rows = [row_of(spec, layout, split, fields, next(number)) for fields in items]
+                    items = [item for item in items if field_of(item, layout.split_field) == split]
+                rows = [row_of(spec, layout, split, item, next(number)) for item in items]
             counts.update(what for _, what in rows)
             kept = [row for row, _ in rows if row is not None]
             counts["kept"] += len(kept)
