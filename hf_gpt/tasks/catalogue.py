@@ -62,9 +62,8 @@ def task_table() -> str:
     """The tasks in the order of the catalogue, and `custom`, as a text of 110 columns."""
     table: list[tuple[str, ...]] = [("task", "family", "metrics", "paper", "licence; files")]
     for spec in TASKS.values():
-        score = f"{spec.paper_score:.1f}" if spec.paper_score is not None else "-"
         files = f"{spec.licence}; {spec.how_to_get}"
-        table.append((spec.name, spec.family, ", ".join(spec.metrics), score, files))
+        table.append((spec.name, spec.family, ", ".join(spec.metrics), str(spec.paper_score or "-"), files))
     table.append(("custom", "any", "by the kind of label", "-", f"yours; {_OWN_FILES}"))
     indented = {"initial_indent": " " * 4, "subsequent_indent": " " * 4, "break_on_hyphens": False}
     lines = []

@@ -4,11 +4,11 @@ A reader gives a file's records one at a time, plain or `.gz` or `.xz`; a `Value
 """
 
 import csv
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain, compress
 from pathlib import Path, PurePosixPath
 from typing import Any
 from xml.etree import ElementTree
@@ -97,7 +97,7 @@ def read_sentences(path: Path, names: Sequence[str], delimiter: str | None = Non
     """CoNLL: a line per word, a blank one between sentences, whose fields are lists; CoNLL-U has `# name = value`."""
     fields: dict[str, Any] = {}
     first = 0
-    for number, line in itertools.chain(read_text_lines(path), [(0, "")]):
+    for number, line in chain(read_text_lines(path), [(0, "")]):
         if not line.strip():
             if first:
                 yield f"{path}, line {first}", fields
@@ -232,15 +232,13 @@ def activity(fields: Fields) -> Iterator[Fields]:
 
 
 def words_of_treebank(fields: Fields) -> Iterator[Fields]:
-    """Without the ranges (2-3), which are several words as they are written, and words that are not written (2.1)."""
-    kept = [number for number, index in enumerate(fields["index"]) if index.isdecimal()]
-    yield {**fields, "words": [fields["form"][n] for n in kept], "tags": [fields["upos"][n] for n in kept]}
-
-
-def tagged_words(fields: Fields) -> Iterator[Fields]:
-    """The Hub's copy, where ranges have the tag _."""
-    pairs = [pair for pair in zip(fields["tokens"], fields["upos"], strict=True) if pair[1] != "_"]
-    yield {**fields, "tokens": [word for word, _ in pairs], "upos": [tag for _, tag in pairs]}
+    """
+    Without the ranges (2-3; on the Hub of the tag _), which are several words as they are written, and without words
+    that are not written (2.1).
+    """
+    is_word = [*map(str.isdecimal, fields["index"])] if "index" in fields else [tag != "_" for tag in fields["upos"]]
+    words = fields["form"] if "form" in fields else fields["tokens"]
+    yield {**fields, "words": [*compress(words, is_word)], "tags": [*compress(fields["upos"], is_word)]}
 
 
 def entities(fields: Fields) -> Iterator[Fields]:

@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from ..files import COMPRESSIONS, listing, reading, write_text
 from .catalogue import get_task
 from .formats import Record, field_of, read_by_suffix
 from .rows import is_empty, labels_of, row_of
-from .spec import MULTI_LABEL, SPLITS, HeldOut, Layout, TaskSpec
+from .spec import MULTI_LABEL, SINGLE_LABEL, SPLITS, HeldOut, Layout, TaskSpec
 
 # Part of every cache key: raise it when the normalised rows themselves change.
 ROW_FORMAT = 5
@@ -65,23 +66,21 @@ def load_task(
     cache = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
     found = {split: getattr(spec.hub, split, ()) for split in SPLITS}
     if folder is not None:
-        found = {split: _find_files(folder, spec.files[split]) for split in SPLITS}
+        found = {split: _find_files(folder, getattr(spec.layout, split)) for split in SPLITS}
     rules = {"validation": spec.held_out, "test": spec.test_held_out} if found["train"] else {}
     rules = {split: rule for split, rule in rules.items() if rule and not found[split]}
     there = {split for split in SPLITS if found[split] or split in rules}
 
     wanted = set(splits or SPLITS)
-    if splits is None and not (spec.reads_own_files and spec.files["test"]):
+    if splits is None and not (spec.reads_own_files and spec.layout.test):
         wanted -= {"test"} - there
-    needed = wanted | ({"train"} if spec.infers_labels or rules.keys() & wanted else set())
+    infers_labels = spec.label_names is None and spec.problem_type in (SINGLE_LABEL, MULTI_LABEL)
+    needed = wanted | ({"train"} if infers_labels or rules.keys() & wanted else set())
     for split in sorted(needed - there, key=SPLITS.index):
         raise _missing_file(spec, folder, split)
-    sources = {
-        split: _hub_source(spec, *found[split], cache) if folder is None else _file_source(spec, found[split])
-        for split in SPLITS
-        if split in needed and found[split]
-    }
-    if spec.infers_labels:
+    source_of = partial(_hub_source, cache=cache) if folder is None else _file_source
+    sources = {split: source_of(spec, found[split]) for split in SPLITS if split in needed and found[split]}
+    if infers_labels:
         spec = replace(spec, label_names=_inferred_labels(spec, sources["train"]))
 
     rows, notes = datasets.DatasetDict(), {}
@@ -90,7 +89,7 @@ def load_task(
     for split, rule in rules.items() if "train" in sources else ():
         _hold_out(split, rule, spec, rows, notes)
     if splits is None and "test" not in rows:
-        names = " or ".join(spec.files["test"])
+        names = " or ".join(spec.layout.test)
         notes["test"] = f"left out: there is no {names}" if names else "left out: none was named"
     rows = datasets.DatasetDict({split: rows[split] for split in SPLITS if split in wanted})
     warnings = tuple(_warnings(spec, rows, rules)) if "train" in rows else ()
@@ -108,7 +107,8 @@ def _find_files(directory: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def _missing_file(spec: TaskSpec, folder: Path | None, split: str) -> FileNotFoundError:
-    names, hint = " or ".join(spec.files[split]), f"Get {spec.how_to_get}, and name their folder with --data_dir"
+    names = " or ".join(getattr(spec.layout, split))
+    hint = f"Get {spec.how_to_get}, and name their folder with --data_dir"
     if spec.reads_own_files:
         hint = f"Name it with --{split}_file" + ", or all classes with --class_names" * (split == "train")
     where = "on the Hub" if folder is None else f"in {folder.absolute()}, only {listing(folder)}"
@@ -122,8 +122,8 @@ def _file_source(spec: TaskSpec, paths: list[Path]) -> Source:
     return Source(spec.layout, lambda: itertools.chain.from_iterable(map(read, paths)), name, stamp)
 
 
-def _hub_source(spec: TaskSpec, hub_split: str, cache: Path) -> Source:
-    hub = spec.hub
+def _hub_source(spec: TaskSpec, splits: tuple[str, ...], cache: Path) -> Source:
+    hub, (hub_split,) = spec.hub, splits
     try:
         where = {"revision": hub.revision, "data_dir": hub.data_dir, "cache_dir": str(cache)}
         rows = datasets.load_dataset(hub.id, hub.config, split=hub_split, **where)
@@ -136,14 +136,10 @@ def _hub_source(spec: TaskSpec, hub_split: str, cache: Path) -> Source:
     has_names = spec.family != "multiple-choice"
     classes = {name: each for name, each in features.items() if has_names and isinstance(each, datasets.ClassLabel)}
 
-    def named(value: Any, feature: datasets.ClassLabel) -> Any:
-        if isinstance(value, list):
-            return [named(item, feature) for item in value]
-        return feature.int2str(value) if value is not None and value >= 0 else value
-
     def records() -> Iterator[Record]:
         for number, fields in enumerate(rows):
-            names = {column: named(fields[column], feature) for column, feature in classes.items()}
+            known = [column for column in classes if fields[column] not in (None, -1)]
+            names = {column: classes[column].int2str(fields[column]) for column in known}
             yield f"{hub.id}, {hub_split} row {number}", fields | names
 
     return Source(hub, records, f"{hub.id} ({hub_split})", rows._fingerprint)

@@ -5,7 +5,7 @@ from typing import Any
 
 from ..trees.collators import IGNORED_LABEL
 from .formats import Fields, field_of
-from .spec import CHOICE_TEXT, MULTI_LABEL, TEXT_TO_TEXT, Layout, TaskSpec
+from .spec import MULTI_LABEL, TEXT_TO_TEXT, Layout, TaskSpec
 
 _MARKS = {"": False, "0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
@@ -125,7 +125,7 @@ def _label(spec: TaskSpec, layout: Layout, raw: Any, row: Fields) -> Any:
         return _text(raw, layout.columns["label"], may_be_empty=False)
     if spec.family == "multiple-choice":
         written, first, answers = _written(raw), layout.first_choice, row["choices"]
-        if first != CHOICE_TEXT:
+        if first != "text":
             is_letter = isinstance(first, str)
             answers = [chr(ord(first) + n) if is_letter else str(first + n) for n in range(len(answers))]
         if answers.count(written) != 1:

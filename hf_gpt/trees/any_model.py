@@ -1,8 +1,5 @@
 """
 Token trees for causal models of transformers, by their public inputs alone: a four-dimensional mask and position ids.
-
-Which model can hold a tree is decided by its configuration and signature (`check_model`), and shown for the first rows
-(`check_paths`): a tree's paths must have the logits that they have alone. `hf_gpt.trees.training` trains them.
 """
 
 import inspect

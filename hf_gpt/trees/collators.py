@@ -56,8 +56,7 @@ def collate_labels(labels: Sequence[float] | Sequence[Sequence[float]]) -> torch
 
 def collate_trees(trees: Sequence[TokenTree], pad_token_id: int, is_causal: bool = True) -> dict[str, torch.Tensor]:
     """Tensors of a batch of trees, one a row; see `TokenTreeCollator`."""
-    length = max(len(tree) for tree in trees)
-    paths = max(len(tree.path_ends) for tree in trees)
+    length, paths = max(map(len, trees)), max(len(tree.path_ends) for tree in trees)
     batch = {
         "input_ids": padded([tree.input_ids for tree in trees], length, pad_token_id),
         "position_ids": padded([tree.position_ids for tree in trees], length, 0),
@@ -101,16 +100,11 @@ def collate_packed_rows(features: Sequence[dict[str, Sequence[int]]]) -> dict[st
 @dataclass(eq=False)
 class MaskedRows(torch.utils.data.Dataset):
     """
-    Packed rows of which a share of the tokens is to be guessed (Devlin et al., 2019, section 3.1): whole words, as
-    many tokens of every row, of which 80% become the mask, 10% another token, and 10% stay. Which ones follows from
-    seed, epoch and row, for any number of processes and after a resumption, and changes from epoch to epoch.
-
-    Args:
-        rows (`datasets.Dataset`): with `input_ids` and `starts`.
-        ends_word, starts_word (`np.ndarray` of shape `(vocabulary,)`): whether a token is the last one of a word, and
-            whether it is the first one whatever stands before it.
-        random_ids (`np.ndarray`): tokens that may stand for another one.
-        mask_token_id (`int`), share (`float`), seed (`int`): the mask, the share of the tokens, and of the choice.
+    Packed rows (`input_ids`, `starts`) of which a `share` of the tokens is to be guessed (Devlin et al., 2019, section
+    3.1): whole words, as many tokens of every row, of which 80% become the mask, 10% one of `random_ids`, and 10%
+    stay. Which ones follows from seed, epoch and row, for any number of processes and after a resumption. `ends_word`
+    and `starts_word`, booleans of shape `(vocabulary,)`, say whether a token is the last one of a word, and whether it
+    is the first one whatever stands before it.
     """
 
     rows: Any
@@ -176,10 +170,9 @@ def _parts_words(character: str) -> bool:
 
 class PaddedDataset(torch.utils.data.Dataset):
     """
-    Rows of token trees with a `label`, followed by as many filler rows as make their number a multiple of `unit`: with
-    the rows of all ranks in a step, every rank gets as many batches as the others, and no row twice. A filler is one
-    root with the label -100 and no language-model weight: it adds nothing to any loss and to no count. Its `task`, if
-    rows have one, is theirs.
+    Rows of token trees with a `label`, followed by as many fillers as make their number a multiple of `unit`: with the
+    rows of all ranks in a step, every rank gets as many batches as the others, and no row twice. A filler is one root
+    with the label -100 and no language-model weight, of the rows' `task`: it adds nothing to any loss or count.
     """
 
     def __init__(self, rows: Any, unit: int):
@@ -206,15 +199,10 @@ class PaddedDataset(torch.utils.data.Dataset):
 
 class LengthGroupedSampler(Sampler[int]):
     """
-    A random order in which the rows of a global batch have nearly the same length, so that padding is rare: rows are
-    shuffled, split into pools of many batches, sorted by length within a pool, split into batches, and the batches are
-    shuffled. Filler rows (see `PaddedDataset`) come last. The order follows from seed and epoch alone (unlike that of
-    transformers' sampler of this name), for any number of processes and after a resumption.
-
-    Args:
-        lengths (`Sequence[int]`): length of each row; all the same for an order that is random throughout.
-        batch_size (`int`): rows of a global batch.
-        seed, fillers (`int`, *optional*, default to 0): of the order; and rows beyond `lengths`.
+    A random order in which the `batch_size` rows of a global batch have nearly the same length, so that padding is
+    rare: rows are shuffled, split into pools of many batches, sorted by `lengths` within a pool, split into batches,
+    and the batches are shuffled. `fillers` (see `PaddedDataset`) come last. The order follows from seed and epoch,
+    unlike that of transformers' sampler of this name, for any number of processes and after a resumption.
     """
 
     def __init__(self, lengths: Sequence[int], batch_size: int, seed: int = 0, fillers: int = 0):
@@ -245,11 +233,8 @@ class LengthGroupedSampler(Sampler[int]):
 class MultiTaskSampler(Sampler[int]):
     """
     A random order of the global batches of several tasks, in proportion to their rows (Liu et al., 2019, algorithm 1):
-    every row of every task comes once an epoch, the batches of one task in the order of its own sampler.
-
-    Args:
-        samplers (`Sequence[LengthGroupedSampler]`): of each task, whose rows, with the fillers that complete the last
-            batch, come one task after the other.
+    every row of every task comes once an epoch, the batches of one task in the order of its own sampler. Rows are
+    numbered one task after the other, with the fillers that complete its last batch.
     """
 
     def __init__(self, samplers: Sequence[LengthGroupedSampler]):

@@ -1,8 +1,7 @@
 """
-Training of any causal model of transformers on trees, with plain `transformers.Trainer`.
-
-Rows have a `context`, `choices` and a `label` (see `collate_choices`). One loss serves multiple choice, rewards and
-preferences: the cross-entropy of a softmax over the scores of an item's choices, which of two is Bradley and Terry's.
+Training of any causal model of transformers on trees (`collate_choices`), with plain `transformers.Trainer`. One loss
+serves multiple choice, rewards and preferences: the cross-entropy over the scores of an item's choices, which of two
+is Bradley and Terry's.
 """
 
 import functools
@@ -48,9 +47,7 @@ def tree_model(
     if head not in HEADS:
         raise ValueError(f"Unknown head {head!r}; choose one of {', '.join(HEADS)}.")
     if not isinstance(model, PreTrainedModel):
-        raise ValueError(
-            f"A model of transformers is needed, not a {type(model).__name__}; add adapters to what this returns."
-        )
+        raise ValueError(f"Give a model of transformers, not a {type(model).__name__}; add adapters to the result.")
     check_model(model, 1)
     if head == "multiple-choice":
         config = model.config.get_text_config()
