@@ -63,7 +63,7 @@ def collate_trees(trees: Sequence[TokenTree], pad_token_id: int, is_causal: bool
         "lm_weights": padded([tree.lm_weights for tree in trees], length, 0.0),
         "classify_index": padded([tree.path_ends for tree in trees], paths, -1),
     }
-    if is_causal and all(tree.is_chain for tree in trees):
+    if is_causal and all(end == len(tree) for tree in trees for end in tree.subtree_end):
         # Padding counts on: transformers would take a position of 0 for the start of a packed sequence.
         batch["position_ids"] = torch.arange(length).repeat(len(trees), 1)
     else:

@@ -31,11 +31,6 @@ class TokenTree:
     def __len__(self) -> int:
         return len(self.input_ids)
 
-    @property
-    def is_chain(self) -> bool:
-        """Whether the row is one plain sequence, for which causal attention is the whole mask."""
-        return all(end == len(self.input_ids) for end in self.subtree_end)
-
     @classmethod
     def from_paths(cls, paths: Sequence[Sequence[int]], share_limit: int | None = None) -> "TokenTree":
         """

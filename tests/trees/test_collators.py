@@ -99,7 +99,8 @@ def test_labels(labels, expected):
 def test_every_tree_is_kept(rows, share_limit):
     trees = [TokenTree.from_paths(paths, share_limit=share_limit) for paths in rows]
     batch, length = collate_trees(trees, PAD), max(map(len, trees))
-    assert ("subtree_end" in batch) == ("parent_index" in batch) == (not all(tree.is_chain for tree in trees))
+    branches = not all(set(tree.subtree_end) == {len(tree)} for tree in trees)
+    assert ("subtree_end" in batch) == ("parent_index" in batch) == branches
     for row, tree in enumerate(trees):
         own = len(tree)
         # Padding: roots of their own.
