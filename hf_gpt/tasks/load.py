@@ -17,13 +17,11 @@ from datasets.fingerprint import Hasher
 from ..files import COMPRESSIONS, listing, reading, write_text
 from .catalogue import get_task
 from .formats import Record, field_of, read_by_suffix
-from .rows import is_empty, labels_of, row_of
-from .spec import MULTI_LABEL, SINGLE_LABEL, SPLITS, HeldOut, Layout, TaskSpec
+from .rows import labels_of, row_of, written
+from .spec import MULTI_LABEL, SINGLE_LABEL, SPLITS, TEXT_COLUMNS, HeldOut, Layout, TaskSpec
 
 # Part of every cache key: raise it when the normalised rows themselves change.
 ROW_FORMAT = 5
-# A class with fewer training rows is called out.
-_FEW_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ def _inferred_labels(spec: TaskSpec, source: Source) -> tuple[str, ...]:
     for where, fields in source.records():
         with reading(where):
             raw = field_of(fields, column)
-            labels.update([] if is_empty(raw) else labels_of(raw, spec, source.layout))
+            labels.update(labels_of(raw, spec, source.layout) if written(raw) else [])
     if len(labels) < 2:
         found = f"{source.name}: {' and '.join(labels) or 'no labels'} were found in {column!r}"
         raise ValueError(f"{found}: check --label_column, or name 2 or more classes with --class_names.")
@@ -166,7 +164,7 @@ def _read_split(spec: TaskSpec, source: Source, split: str, cache: Path) -> tupl
     def generate() -> Iterator[dict[str, Any]]:
         counts, number = Counter(), itertools.count()
         for where, fields in source.records():
-            if split != "test" and fields and all(map(is_empty, fields.values())):
+            if split != "test" and fields and not any(map(written, fields.values())):
                 continue
             with reading(where):
                 items = [*layout.prepare(fields)] if layout.prepare else [fields]
@@ -245,14 +243,14 @@ def _text_keys(rows: datasets.Dataset, columns: Sequence[str], spec: TaskSpec, f
 def _warnings(spec: TaskSpec, splits: datasets.DatasetDict, held_out: dict[str, HeldOut]) -> Iterator[str]:
     """What is likely to be wrong with the rows, of published splits and those that were `held_out`."""
     train = splits["train"]
-    labels, first = train["label"][:], {}
-    rows = [first.setdefault(key, row) for row, key in enumerate(_text_keys(train, spec.text_columns, spec, True))]
+    labels, first, columns = train["label"][:], {}, TEXT_COLUMNS[spec.family]
+    rows = [first.setdefault(key, row) for row, key in enumerate(_text_keys(train, columns, spec, True))]
     if spec.label_names:
         folded = Counter(map(str.casefold, spec.label_names))
         if alike := [repr(name) for name in spec.label_names if folded[name.casefold()] > 1]:
             yield f"The labels {' and '.join(alike)} differ in case alone, and are classes of their own."
         counts = np.sum(labels, axis=0) if spec.problem_type == MULTI_LABEL else Counter(np.hstack(labels).tolist())
-        rare = [f"{name!r} has {counts[n]:.0f}" for n, name in enumerate(spec.label_names) if counts[n] < _FEW_ROWS]
+        rare = [f"{name!r} has {counts[n]:.0f}" for n, name in enumerate(spec.label_names) if counts[n] < 5]
         if rare:
             yield f"Too few training examples to learn a class from: {', '.join(rare[:9])}{', ...' * (len(rare) > 9)}."
     differing = [row for row, other in enumerate(rows) if labels[row] != labels[other]]
@@ -261,6 +259,6 @@ def _warnings(spec: TaskSpec, splits: datasets.DatasetDict, held_out: dict[str, 
         found = f"{len(differing):,} of the {len(labels):,} training rows have the texts of an earlier row"
         yield f"{found} (apart from case and white space) and another label, the first {one} those of {other}."
     for split in (split for split in splits if split != "train" and split not in held_out):
-        if count := sum(key in first for key in _text_keys(splits[split], spec.text_columns, spec, True)):
+        if count := sum(key in first for key in _text_keys(splits[split], columns, spec, True)):
             found = f"{count:,} of the {len(splits[split]):,} {split} rows have texts that training rows have too"
             yield f"{found} (apart from case and white space): their scores say little about new texts."

@@ -145,11 +145,6 @@ class TaskSpec:
         return self.default_dir == Path()
 
     @property
-    def text_columns(self) -> tuple[str, ...]:
-        """`tuple[str, ...]`: columns of a normalised row that hold texts."""
-        return TEXT_COLUMNS[self.family]
-
-    @property
     def has_scores(self) -> bool:
         """Whether labels are numbers on a scale, not classes."""
         return self.problem_type in ("regression", "ordinal")
@@ -177,7 +172,7 @@ class TaskSpec:
         if is_several or self.family in ("tagging", "question-answering"):
             label = List(label)
         more = {"answers": self.family == "question-answering", "kept": self.keep_columns}
-        names = ["id", *self.text_columns, *filter(more.get, more)]
+        names = ["id", *TEXT_COLUMNS[self.family], *filter(more.get, more)]
         lists = ("choices", "words", "answers", "kept")
         return Features({name: List(text) if name in lists else text for name in names} | {"label": label})
 

@@ -65,7 +65,8 @@ def check_model(model: PreTrainedModel, length: int) -> None:
 
 def collate_choices(rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
     """
-    Items as a batch of trees, a row each, padded on the right: a `data_collator` for `transformers.Trainer`.
+    Items as a batch of trees, a row each, padded on the right: a `data_collator` for `transformers.Trainer`. A
+    `ValueError` for an empty context or choice, or where the columns are missing.
 
     Args:
         rows: of each item the `context`, token ids, at least one; the `choices`, token ids of each, at least one; and
@@ -75,9 +76,6 @@ def collate_choices(rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor
     Returns:
         `dict`: the tensors of `collate_trees`, with `context_length` `(batch,)`, `labels` `(batch,)` and, where rows
             have it, `reference` `(batch, choices)`.
-
-    Raises:
-        ValueError: for an empty context or choice, or where the columns are missing.
     """
     if not all({"context", "choices"} <= row.keys() for row in rows):
         raise ValueError("Rows have context and choices; the Trainer needs remove_unused_columns=False to keep them.")
@@ -228,7 +226,8 @@ def path_log_probs(
     batch_size: int = 8,
 ) -> torch.Tensor:
     """
-    Log-probabilities of the choices of items, each after its context, which the model reads once for all choices.
+    Log-probabilities of the choices of items, each after its context, which the model reads once for all choices. A
+    `ValueError` for an empty context or choice, and for a model that cannot hold trees.
 
     Args:
         model (`PreTrainedModel`): a causal language model; gradients flow unless they are switched off.
@@ -239,9 +238,6 @@ def path_log_probs(
 
     Returns:
         `torch.Tensor` of shape `(items, choices)` in nats, float32, -inf where an item has fewer choices.
-
-    Raises:
-        ValueError: for an empty context or choice, and for a model that cannot hold trees.
     """
     rows = [{"context": context, "choices": each} for context, each in zip(contexts, choices, strict=True)]
     found, widest = [], max(map(len, choices))

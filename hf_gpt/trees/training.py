@@ -25,7 +25,7 @@ def tree_model(
     """
     The same model, which from now on reads batches of `collate_choices`, too, and gives their `loss`, averaged over
     the items of the whole batch, and `logits`, `(batch, choices)`, -inf for none. All else about it stays as it is:
-    it is saved, loaded, adapted by peft and generates as before.
+    it is saved, loaded, adapted by peft and generates as before. A `ValueError` if it cannot hold trees.
 
     Args:
         model (`PreTrainedModel`): a causal language model; peft adapts what is returned.
@@ -40,9 +40,6 @@ def tree_model(
             the mean over their predicted tokens, which is added (Radford et al., 2018, equation 5).
         beta (`float`, *optional*, defaults to 1.0): of `"log-probs"`.
         mean (`bool`, *optional*, defaults to `False`): `"log-probs"` per token instead of the sum.
-
-    Raises:
-        ValueError: for an unknown head, or a model that cannot hold trees.
     """
     if head not in HEADS:
         raise ValueError(f"Unknown head {head!r}; choose one of {', '.join(HEADS)}.")
