@@ -15,8 +15,7 @@ DEFAULT_METRICS = {
     None: ("accuracy",),
     SINGLE_LABEL: ("accuracy", "f1_macro"),
     MULTI_LABEL: ("f1_micro", "f1_macro", "accuracy"),
-    "regression": ("pearsonr", "spearmanr"),
-    "ordinal": ("pearsonr", "spearmanr"),
+    **dict.fromkeys(("regression", "ordinal"), ("pearsonr", "spearmanr")),
     "tagging": (),
     TEXT_TO_TEXT: ("exact_match",),
 }

@@ -40,11 +40,7 @@ def _window(config: PreTrainedConfig) -> int:
 
 
 def check_model(model: PreTrainedModel, length: int) -> None:
-    """
-    A `ValueError` that names the model and the reason if it cannot hold trees with paths of `length` tokens:
-    encoder-decoders, recurrent and linear attention, windows shorter than a path, and positions that the model counts
-    itself (ALiBi, or no `position_ids`).
-    """
+    """A `ValueError` that names the model and the reason if it cannot hold trees with paths of `length` tokens."""
     config = model.config.get_text_config()
     window = _window(config)
     kinds = {*(getattr(config, "layer_types", None) or ()), *(getattr(config, "attention_layers", None) or ())}

@@ -74,6 +74,7 @@ def collate_trees(trees: Sequence[TokenTree], pad_token_id: int, is_causal: bool
 
 
 def padded(rows: Sequence[Sequence[float]], length: int, value: float) -> torch.Tensor:
+    """Rows of numbers, filled up with a value, as `(rows, length)`."""
     return torch.tensor([[*row, *[value] * (length - len(row))] for row in rows])
 
 
