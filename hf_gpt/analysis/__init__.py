@@ -79,10 +79,10 @@ def read_examples(path: Path, text_column: str = "text", label_column: str = "la
     if not {suffix.lower() for suffix in path.suffixes} & READERS_BY_SUFFIX.keys():
         return [Example(line) for line in read_lines(path)]
     examples = []
-    for record in read_by_suffix(path):
-        text, label = record.fields.get(text_column), record.fields.get(label_column)
+    for where, fields in read_by_suffix(path):
+        text, label = fields.get(text_column), fields.get(label_column)
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"{record.where}: no text in the column {text_column!r} of {', '.join(record.fields)}.")
+            raise ValueError(f"{where}: no text in the column {text_column!r} of {', '.join(fields)}.")
         examples.append(Example(text, None if label is None else str(label)))
     if not examples:
         raise ValueError(f"{path}: the file has no rows: write one text a row.")

@@ -70,9 +70,9 @@ def read_conllu(path: Path) -> list[Sentence]:
     """Sentences of a CoNLL-U file, or of a folder of them; a `ValueError` names file and line of what is wrong."""
     sentences = []
     for file in sorted(path.rglob("*.conllu*")) if path.is_dir() else [path]:
-        for record in read_treebank(file):
-            with reading(file, record.place):
-                sentences.append(_sentence(record.fields))
+        for where, fields in read_treebank(file):
+            with reading(where):
+                sentences.append(_sentence(fields))
     if not sentences:
         raise ValueError(f"{path}: there is no sentence: name a .conllu file, or a folder with some.")
     return sentences

@@ -130,11 +130,12 @@ def read_rows(args: FeatureArguments) -> Dataset:
         count = 0
         for file in files:
             is_text = ".txt" in {suffix.lower() for suffix in file.suffixes}
-            for record in read_text(file, keep_blank=True) if is_text else read_by_suffix(file, quoted=args.quoted):
+            records = read_text(file, keep_blank=True) if is_text else read_by_suffix(file, quoted=args.quoted)
+            for where, fields in records:
                 count += 1
-                row = {name: text_of(record, column) for name, column in texts.items()}
-                with reading(record.path, record.place):
-                    yield row | {name: field_of(record.fields, name) for name in kept}
+                row = {name: text_of(where, fields, column) for name, column in texts.items()}
+                with reading(where):
+                    yield row | {name: field_of(fields, name) for name in kept}
         if not count:
             raise ValueError(f"{', '.join(map(str, files))}: there is no row.")
 

@@ -11,10 +11,6 @@ from . import formats
 from .spec import SINGLE_LABEL, SPLITS, HeldOut, Hub, Layout, TaskSpec
 
 BUNDLED_DATA = Path(__file__).resolve().parent / "data"
-_OWN_FILES = (
-    "your own: --train_file; --text_column, or --premise_column and --hypothesis_column, or --context_column and "
-    "--choice_columns, or --words_column; --label_column"
-)
 
 
 def _tuples(value: Any) -> Any:
@@ -62,10 +58,9 @@ def task_table() -> str:
     """The tasks in the order of the catalogue, and `custom`, as a text of 110 columns."""
     table: list[tuple[str, ...]] = [("task", "family", "metrics", "paper", "licence; files")]
     for spec in TASKS.values():
-        score = f"{spec.paper_score:.1f}" if spec.paper_score is not None else "-"
         files = f"{spec.licence}; {spec.how_to_get}"
-        table.append((spec.name, spec.family, ", ".join(spec.metrics), score, files))
-    table.append(("custom", "any", "by the kind of label", "-", f"yours; {_OWN_FILES}"))
+        table.append((spec.name, spec.family, ", ".join(spec.metrics), str(spec.paper_score or "-"), files))
+    table.append(("custom", "any", "by the kind of label", "-", "yours; --train_file and flags of its columns"))
     indented = {"initial_indent": " " * 4, "subsequent_indent": " " * 4, "break_on_hyphens": False}
     lines = []
     for name, family, metrics, score, files in table:

@@ -15,8 +15,7 @@ DEFAULT_METRICS = {
     None: ("accuracy",),
     SINGLE_LABEL: ("accuracy", "f1_macro"),
     MULTI_LABEL: ("f1_micro", "f1_macro", "accuracy"),
-    "regression": ("pearsonr", "spearmanr"),
-    "ordinal": ("pearsonr", "spearmanr"),
+    **dict.fromkeys(("regression", "ordinal"), ("pearsonr", "spearmanr")),
     "tagging": (),
     TEXT_TO_TEXT: ("exact_match",),
 }
@@ -39,9 +38,7 @@ class CustomTask:
     text_column: str | None = flag(None, "Text to classify, or to answer with another text.")
     target_column: str | None = flag(None, "Text that the model is to write: a summary, a translation.")
     prompt: str | None = flag(None, "With --target_column: what stands between text and target (default: TL;DR:).")
-    max_new_tokens: int | None = flag(
-        None, "With --target_column: tokens of a row that are kept for the target; by default a quarter."
-    )
+    max_new_tokens: int | None = flag(None, "With --target_column: tokens of a row for it; by default a quarter.")
     num_beams: int | None = flag(None, "With --target_column: texts that beam search keeps; by default greedy.")
     premise_column: str | None = flag(None, "First text of a pair.")
     hypothesis_column: str | None = flag(None, "Second text of a pair.")
@@ -58,9 +55,7 @@ class CustomTask:
     problem_type: str | None = flag(None, f"{SINGLE_LABEL}, {MULTI_LABEL}, regression or ordinal.")
     score_range: list[float] | None = flag(None, "With --problem_type ordinal: the lowest score, 0, and the highest.")
     metrics: list[str] | None = flag(
-        None,
-        "What is measured, the main metric first: accuracy, f1_macro, ..., or any metric of the library evaluate by "
-        "its id or path, whose code is then run; by default what goes with the kind of label.",
+        None, "The main one first: accuracy, ..., or any of the library evaluate by its id or path, whose code is run."
     )
     first_choice: str = flag("0", "How the file writes the first choice: 0, 1 or A; text if it has the choice's text.")
     skip_bad_rows: bool = flag(False, "Leave out, and count, rows without a text or a known label.")

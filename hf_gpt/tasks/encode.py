@@ -5,6 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ TREE_FEATURES = {
     field.name: List(Value("float32" if field.name == "lm_weights" else "int32")) for field in fields(TokenTree)
 }
 EMPTY = "is_empty"  # whether a row has no token but special ones: it is predicted as empty
-PLACES = ("token_starts", "token_ends")  # of the passage's tokens, in characters
+OFFSETS = "offsets"  # where each token of the passage begins and ends, in characters
 KEPT_COLUMNS = ("id", "words", "passage", "answers", "kept")  # next to the trees
 LONGEST_ANSWER = 30  # tokens, as in transformers' and BERT's own scripts
 
@@ -30,7 +31,7 @@ def encode_rows(
 ) -> dict[str, list[Any]]:
     """
     Token trees of a batch of rows, whose `columns` hold texts, or lists of them: columns of `TREE_FEATURES`, `length`,
-    `truncated_tokens`, `is_empty` and `label`; of a passage also `PLACES`, and the label is a span of tokens.
+    `truncated_tokens`, `is_empty` and `label`; of a passage also `OFFSETS`, and the label is a span of tokens.
     """
     encoded: dict[str, list[Any]] = {"label": rows["label"]}
     joined = transform.joined if {"context", "label"} & {*columns} else ()
@@ -43,10 +44,8 @@ def encode_rows(
             number = {passage: index for index, passage in enumerate(dict.fromkeys(texts))}
             found = tokenizer([*number], add_special_tokens=False, return_offsets_mapping=True, verbose=False)
             ids[name] = [found["input_ids"][number[text]] for text in texts]
-            offsets = (found["offset_mapping"][number[text]] for text in texts)
-            places = [tuple(map(list, zip(*row, strict=True))) or ([], []) for row in offsets]
-            encoded = {place: [row[side] for row in places] for side, place in enumerate(PLACES)}
-            encoded["label"] = [token_span(label, *row) for label, row in zip(rows["label"], places, strict=True)]
+            encoded[OFFSETS] = [found["offset_mapping"][number[text]] for text in texts]
+            encoded["label"] = [*map(token_span, rows["label"], encoded[OFFSETS])]
         else:
             ids[name] = _tokenized(_spaced(texts) if name in joined else texts, tokenizer)
     of_rows = [dict(zip(ids, values, strict=True)) for values in zip(*ids.values(), strict=True)]
@@ -81,7 +80,7 @@ def encode_split(
     """Token trees of a split's normalised rows (see `hf_gpt.tasks.spec`), with their `KEPT_COLUMNS`."""
     kept = {name: dataset.features[name] for name in KEPT_COLUMNS if name in dataset.column_names}
     counts = {"length": Value("int32"), "truncated_tokens": Value("int32"), EMPTY: Value("bool")}
-    places = dict.fromkeys(PLACES if "passage" in columns else (), List(Value("int32")))
+    places = {OFFSETS: List(List(Value("int32")))} if "passage" in columns else {}
     return dataset.map(
         partial(encode_rows, columns=tuple(columns), tokenizer=tokenizer, transform=transform),
         batched=True,
@@ -101,13 +100,13 @@ def describe_encoded(encoded: Dataset) -> str:
     return f"{len(encoded):,} rows, {mean:.1f} tokens a row, the longest {longest}" + lost * bool(truncated.any())
 
 
-def token_span(label: Sequence[int], token_starts: Sequence[int], token_ends: Sequence[int]) -> list[int]:
+def token_span(label: Sequence[int], offsets: Sequence[tuple[int, int]]) -> list[int]:
     """First and last token of the characters from `label[0]` to `label[1]`; -100 twice where there is no answer."""
     begin, end = label
     if begin < 0:
         return [IGNORED_LABEL] * 2
-    first = bisect_right(token_ends, begin)
-    return [first, max(first, bisect_left(token_starts, end) - 1)]
+    first = bisect_right(offsets, begin, key=itemgetter(1))
+    return [first, max(first, bisect_left(offsets, end, key=itemgetter(0)) - 1)]
 
 
 def best_answers(rows: Dataset, logits: np.ndarray) -> Iterator[tuple[str, float]]:
@@ -115,11 +114,11 @@ def best_answers(rows: Dataset, logits: np.ndarray) -> Iterator[tuple[str, float
     By row, the likeliest span of its passage, of `LONGEST_ANSWER` tokens at most, and its probability; `logits`, of
     beginnings and ends, have the shape `(rows, tokens, 2)`.
     """
-    for row, scores in zip(rows.select_columns(["passage", *PLACES]), logits, strict=True):
-        count = len(row["token_starts"])
+    for row, scores in zip(rows.select_columns(["passage", OFFSETS]), logits, strict=True):
+        offsets, count = row[OFFSETS], len(row[OFFSETS])
         starts, ends = log_softmax(scores[:count].astype(np.float64), axis=0).T
         spans = [starts[: count - more] + ends[more:] for more in range(min(LONGEST_ANSWER, count))]
         more = max(range(len(spans)), key=lambda length: spans[length].max())
         first = int(spans[more].argmax())
-        text = row["passage"][row["token_starts"][first] : row["token_ends"][first + more]]
+        text = row["passage"][offsets[first][0] : offsets[first + more][1]]
         yield text.strip(), float(np.exp(spans[more][first]))

@@ -4,13 +4,13 @@ A reader gives a file's records one at a time, plain or `.gz` or `.xz`; a `Value
 """
 
 import csv
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain, compress
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 from xml.etree import ElementTree
 
 from ..files import COMPRESSIONS, LARGEST_TEXT, open_bytes, read_text_lines, reading
@@ -18,19 +18,12 @@ from ..files import COMPRESSIONS, LARGEST_TEXT, open_bytes, read_text_lines, rea
 TREEBANK_COLUMNS = ("index", "form", "lemma", "upos", "xpos", "features", "head", "relation", "enhanced", "other")
 
 
-class Record(NamedTuple):
-    """One item of a file: where it stands, and its fields by name."""
-
-    path: str
-    place: str
-    fields: dict[str, Any]
-
-    @property
-    def where(self) -> str:
-        return f"{self.path}, {self.place}"
+Fields = dict[str, Any]
+# One item of a file: where it stands, and its fields by name.
+Record = tuple[str, Fields]
 
 
-def field_of(fields: dict[str, Any], column: str) -> Any:
+def field_of(fields: Fields, column: str) -> Any:
     """A field of a record; a `ValueError` with the columns there are, if this is none."""
     if column not in fields:
         raise ValueError(f"there is no column {column!r}; the columns are {', '.join(map(str, fields))}")
@@ -69,45 +62,45 @@ def read_table(
             if len(row) != len(columns) and not ragged:
                 raise csv.Error(f"{len(row)} fields where {len(columns)} were expected ({', '.join(columns)})")
             row += [None] * (len(columns) - len(row))
-            yield Record(str(path), f"line {number}", dict(zip(columns, row, strict=False)))
+            yield f"{path}, line {number}", dict(zip(columns, row, strict=False))
     except (csv.Error, TypeError) as error:
         raise ValueError(f"{path}, line {number}: {error}.") from error
 
 
-def read_jsonl(path: Path, encoding: str = "utf-8") -> Iterator[Record]:
+def read_jsonl(path: Path, encoding: str = "utf-8", **of_tables: Any) -> Iterator[Record]:
     """Objects of a JSON lines file, one per line; blank lines are passed over."""
     for number, line in read_text_lines(path, encoding):
         if line.strip():
-            with reading(path, f"line {number}"):
+            with reading(where := f"{path}, line {number}"):
                 fields = json.loads(line)
                 if not isinstance(fields, dict):
                     raise ValueError(f"a JSON object was expected, a {type(fields).__name__} was found")
                 if "\\ud" in line or "\\uD" in line:  # half of a surrogate pair cannot be written
                     json.dumps(fields, ensure_ascii=False).encode()
-            yield Record(str(path), f"line {number}", fields)
+            yield where, fields
 
 
 def read_text(path: Path, encoding: str = "utf-8", keep_blank: bool = False) -> Iterator[Record]:
     """Lines of a text file, each a record with the field `text`; blank ones are passed over unless they are kept."""
     for number, line in read_text_lines(path, encoding):
         if keep_blank or line.strip():
-            yield Record(str(path), f"line {number}", {"text": line})
+            yield f"{path}, line {number}", {"text": line}
 
 
 def read_document(path: Path) -> Iterator[Record]:
     """A whole text file as one record with the fields `path` and `text`."""
     text = "\n".join(line for _, line in read_text_lines(path))
-    yield Record(str(path), "item 1", {"path": path.as_posix(), "text": text})
+    yield f"{path}, item 1", {"path": path.as_posix(), "text": text}
 
 
 def read_sentences(path: Path, names: Sequence[str], delimiter: str | None = None) -> Iterator[Record]:
     """CoNLL: a line per word, a blank one between sentences, whose fields are lists; CoNLL-U has `# name = value`."""
     fields: dict[str, Any] = {}
     first = 0
-    for number, line in itertools.chain(read_text_lines(path), [(0, "")]):
+    for number, line in chain(read_text_lines(path), [(0, "")]):
         if not line.strip():
             if first:
-                yield Record(str(path), f"line {first}", fields)
+                yield f"{path}, line {first}", fields
             fields, first = {}, 0
         elif delimiter == "\t" and line.startswith("#"):
             name, equals, value = line[1:].partition("=")
@@ -120,14 +113,14 @@ def read_sentences(path: Path, names: Sequence[str], delimiter: str | None = Non
                 fields.setdefault(name, []).append(cell)
 
 
-def read_parquet(path: Path) -> Iterator[Record]:
+def read_parquet(path: Path, **of_tables: Any) -> Iterator[Record]:
     """Rows of a Parquet file, read in batches."""
     from pyarrow import parquet
 
     with reading(path), parquet.ParquetFile(path) as file:
         rows = (fields for batch in file.iter_batches(batch_size=1024) for fields in batch.to_pylist())
         for number, fields in enumerate(rows, 1):
-            yield Record(str(path), f"row {number}", fields)
+            yield f"{path}, row {number}", fields
 
 
 def read_xml(path: Path, item: str) -> Iterator[Record]:
@@ -135,7 +128,7 @@ def read_xml(path: Path, item: str) -> Iterator[Record]:
     with open_bytes(path) as file:
         root = ElementTree.fromstring(file.read(LARGEST_TEXT))
     for number, element in enumerate(root.iter(item), 1):
-        yield Record(str(path), f"{item} {number}", element.attrib | {child.tag: child.text for child in element})
+        yield f"{path}, {item} {number}", element.attrib | {child.tag: child.text for child in element}
 
 
 def read_squad(path: Path) -> Iterator[Record]:
@@ -148,35 +141,30 @@ def read_squad(path: Path) -> Iterator[Record]:
             answers = item.get("answers") or ()
             lists = {name: [answer[name] for answer in answers] for name in ("text", "answer_start")}
             fields = {"id": item["id"], "question": item["question"], "context": context, "answers": lists}
-            yield Record(str(path), f"question {number}", fields)
+            yield f"{path}, question {number}", fields
 
 
-# Tab-separated with quotes, as pandas writes it; where a quote is a character like any other, as in GLUE; CoNLL-U.
-read_tsv = partial(read_table, delimiter="\t")
+# Tab-separated where a quote is a character like any other, as in GLUE; CoNLL-U.
 read_plain_tsv = partial(read_table, delimiter="\t", quoted=False)
 read_treebank = partial(read_sentences, names=TREEBANK_COLUMNS, delimiter="\t")
 READERS_BY_SUFFIX: dict[str, Callable[..., Iterator[Record]]] = {
     ".csv": read_table,
-    ".tsv": read_tsv,
+    ".tsv": partial(read_table, delimiter="\t"),
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), read_jsonl),
     ".parquet": read_parquet,
 }
 
 
-def read_by_suffix(path: Path, encoding: str = "utf-8", **delimited: Any) -> Iterator[Record]:
-    """The records of a file in the format that its name says; `delimited` are further arguments of `read_table`."""
+def read_by_suffix(path: Path, **of_tables: Any) -> Iterator[Record]:
+    """The records of a file in the format that its name says; `of_tables` are further arguments of `read_table`."""
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() not in COMPRESSIONS]
     reader = READERS_BY_SUFFIX.get(suffixes[-1]) if suffixes else None
     if reader is None:
         raise ValueError(f"{path}: the name must end in {', '.join(READERS_BY_SUFFIX)}, or that and .gz or .xz.")
-    if reader is read_parquet:
-        return reader(path)
-    return reader(path, encoding=encoding, **{} if reader is read_jsonl else delimited)
+    return reader(path, **of_tables)
 
 
 # From a publisher's record to the fields of one or more items.
-
-Fields = dict[str, Any]
 
 
 def typed_question(fields: Fields) -> Iterator[Fields]:
@@ -244,15 +232,13 @@ def activity(fields: Fields) -> Iterator[Fields]:
 
 
 def words_of_treebank(fields: Fields) -> Iterator[Fields]:
-    """Without the ranges (2-3), which are several words as they are written, and words that are not written (2.1)."""
-    kept = [number for number, index in enumerate(fields["index"]) if index.isdecimal()]
-    yield {**fields, "words": [fields["form"][n] for n in kept], "tags": [fields["upos"][n] for n in kept]}
-
-
-def tagged_words(fields: Fields) -> Iterator[Fields]:
-    """The Hub's copy, where ranges have the tag _."""
-    pairs = [pair for pair in zip(fields["tokens"], fields["upos"], strict=True) if pair[1] != "_"]
-    yield {**fields, "tokens": [word for word, _ in pairs], "upos": [tag for _, tag in pairs]}
+    """
+    Without the ranges (2-3; on the Hub of the tag _), which are several words as they are written, and without words
+    that are not written (2.1).
+    """
+    is_word = [*map(str.isdecimal, fields["index"])] if "index" in fields else [tag != "_" for tag in fields["upos"]]
+    words = fields["form"] if "form" in fields else fields["tokens"]
+    yield {**fields, "words": [*compress(words, is_word)], "tags": [*compress(fields["upos"], is_word)]}
 
 
 def entities(fields: Fields) -> Iterator[Fields]:

@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +17,11 @@ from datasets.fingerprint import Hasher
 from ..files import COMPRESSIONS, listing, reading, write_text
 from .catalogue import get_task
 from .formats import Record, field_of, read_by_suffix
-from .rows import is_empty, labels_of, row_of
-from .spec import MULTI_LABEL, SPLITS, HeldOut, Layout, TaskSpec
+from .rows import labels_of, row_of, written
+from .spec import MULTI_LABEL, SINGLE_LABEL, SPLITS, TEXT_COLUMNS, HeldOut, Layout, TaskSpec
 
 # Part of every cache key: raise it when the normalised rows themselves change.
 ROW_FORMAT = 5
-# A class with fewer training rows is called out.
-_FEW_ROWS = 5
 
 
 @dataclass(frozen=True)
@@ -65,23 +64,21 @@ def load_task(
     cache = Path(cache_dir or datasets.config.HF_DATASETS_CACHE)
     found = {split: getattr(spec.hub, split, ()) for split in SPLITS}
     if folder is not None:
-        found = {split: _find_files(folder, spec.files[split]) for split in SPLITS}
+        found = {split: _find_files(folder, getattr(spec.layout, split)) for split in SPLITS}
     rules = {"validation": spec.held_out, "test": spec.test_held_out} if found["train"] else {}
     rules = {split: rule for split, rule in rules.items() if rule and not found[split]}
     there = {split for split in SPLITS if found[split] or split in rules}
 
     wanted = set(splits or SPLITS)
-    if splits is None and not (spec.reads_own_files and spec.files["test"]):
+    if splits is None and not (spec.reads_own_files and spec.layout.test):
         wanted -= {"test"} - there
-    needed = wanted | ({"train"} if spec.infers_labels or rules.keys() & wanted else set())
+    infers_labels = spec.label_names is None and spec.problem_type in (SINGLE_LABEL, MULTI_LABEL)
+    needed = wanted | ({"train"} if infers_labels or rules.keys() & wanted else set())
     for split in sorted(needed - there, key=SPLITS.index):
         raise _missing_file(spec, folder, split)
-    sources = {
-        split: _hub_source(spec, *found[split], cache) if folder is None else _file_source(spec, found[split])
-        for split in SPLITS
-        if split in needed and found[split]
-    }
-    if spec.infers_labels:
+    source_of = partial(_hub_source, cache=cache) if folder is None else _file_source
+    sources = {split: source_of(spec, found[split]) for split in SPLITS if split in needed and found[split]}
+    if infers_labels:
         spec = replace(spec, label_names=_inferred_labels(spec, sources["train"]))
 
     rows, notes = datasets.DatasetDict(), {}
@@ -90,7 +87,7 @@ def load_task(
     for split, rule in rules.items() if "train" in sources else ():
         _hold_out(split, rule, spec, rows, notes)
     if splits is None and "test" not in rows:
-        names = " or ".join(spec.files["test"])
+        names = " or ".join(spec.layout.test)
         notes["test"] = f"left out: there is no {names}" if names else "left out: none was named"
     rows = datasets.DatasetDict({split: rows[split] for split in SPLITS if split in wanted})
     warnings = tuple(_warnings(spec, rows, rules)) if "train" in rows else ()
@@ -108,7 +105,8 @@ def _find_files(directory: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def _missing_file(spec: TaskSpec, folder: Path | None, split: str) -> FileNotFoundError:
-    names, hint = " or ".join(spec.files[split]), f"Get {spec.how_to_get}, and name their folder with --data_dir"
+    names = " or ".join(getattr(spec.layout, split))
+    hint = f"Get {spec.how_to_get}, and name their folder with --data_dir"
     if spec.reads_own_files:
         hint = f"Name it with --{split}_file" + ", or all classes with --class_names" * (split == "train")
     where = "on the Hub" if folder is None else f"in {folder.absolute()}, only {listing(folder)}"
@@ -122,8 +120,8 @@ def _file_source(spec: TaskSpec, paths: list[Path]) -> Source:
     return Source(spec.layout, lambda: itertools.chain.from_iterable(map(read, paths)), name, stamp)
 
 
-def _hub_source(spec: TaskSpec, hub_split: str, cache: Path) -> Source:
-    hub = spec.hub
+def _hub_source(spec: TaskSpec, splits: tuple[str, ...], cache: Path) -> Source:
+    hub, (hub_split,) = spec.hub, splits
     try:
         where = {"revision": hub.revision, "data_dir": hub.data_dir, "cache_dir": str(cache)}
         rows = datasets.load_dataset(hub.id, hub.config, split=hub_split, **where)
@@ -136,15 +134,11 @@ def _hub_source(spec: TaskSpec, hub_split: str, cache: Path) -> Source:
     has_names = spec.family != "multiple-choice"
     classes = {name: each for name, each in features.items() if has_names and isinstance(each, datasets.ClassLabel)}
 
-    def named(value: Any, feature: datasets.ClassLabel) -> Any:
-        if isinstance(value, list):
-            return [named(item, feature) for item in value]
-        return feature.int2str(value) if value is not None and value >= 0 else value
-
     def records() -> Iterator[Record]:
         for number, fields in enumerate(rows):
-            names = {column: named(fields[column], feature) for column, feature in classes.items()}
-            yield Record(hub.id, f"{hub_split} row {number}", fields | names)
+            known = [column for column in classes if fields[column] not in (None, -1)]
+            names = {column: classes[column].int2str(fields[column]) for column in known}
+            yield f"{hub.id}, {hub_split} row {number}", fields | names
 
     return Source(hub, records, f"{hub.id} ({hub_split})", rows._fingerprint)
 
@@ -152,10 +146,10 @@ def _hub_source(spec: TaskSpec, hub_split: str, cache: Path) -> Source:
 def _inferred_labels(spec: TaskSpec, source: Source) -> tuple[str, ...]:
     """The labels of the training file, sorted (as numbers where all are whole); a `ValueError` for fewer than two."""
     column, labels = source.layout.columns["label"], set()
-    for record in source.records():
-        with reading(record.path, record.place):
-            raw = field_of(record.fields, column)
-            labels.update([] if is_empty(raw) else labels_of(raw, spec, source.layout))
+    for where, fields in source.records():
+        with reading(where):
+            raw = field_of(fields, column)
+            labels.update(labels_of(raw, spec, source.layout) if written(raw) else [])
     if len(labels) < 2:
         found = f"{source.name}: {' and '.join(labels) or 'no labels'} were found in {column!r}"
         raise ValueError(f"{found}: check --label_column, or name 2 or more classes with --class_names.")
@@ -169,14 +163,14 @@ def _read_split(spec: TaskSpec, source: Source, split: str, cache: Path) -> tupl
 
     def generate() -> Iterator[dict[str, Any]]:
         counts, number = Counter(), itertools.count()
-        for record in source.records():
-            if split != "test" and record.fields and all(map(is_empty, record.fields.values())):
+        for where, fields in source.records():
+            if split != "test" and fields and not any(map(written, fields.values())):
                 continue
-            with reading(record.path, record.place):
-                items = [*layout.prepare(record.fields)] if layout.prepare else [record.fields]
+            with reading(where):
+                items = [*layout.prepare(fields)] if layout.prepare else [fields]
                 if layout.split_field:
-                    items = [fields for fields in items if field_of(fields, layout.split_field) == split]
-                rows = [row_of(spec, layout, split, fields, next(number)) for fields in items]
+                    items = [item for item in items if field_of(item, layout.split_field) == split]
+                rows = [row_of(spec, layout, split, item, next(number)) for item in items]
             counts.update(what for _, what in rows)
             kept = [row for row, _ in rows if row is not None]
             counts["kept"] += len(kept)
@@ -249,14 +243,14 @@ def _text_keys(rows: datasets.Dataset, columns: Sequence[str], spec: TaskSpec, f
 def _warnings(spec: TaskSpec, splits: datasets.DatasetDict, held_out: dict[str, HeldOut]) -> Iterator[str]:
     """What is likely to be wrong with the rows, of published splits and those that were `held_out`."""
     train = splits["train"]
-    labels, first = train["label"][:], {}
-    rows = [first.setdefault(key, row) for row, key in enumerate(_text_keys(train, spec.text_columns, spec, True))]
+    labels, first, columns = train["label"][:], {}, TEXT_COLUMNS[spec.family]
+    rows = [first.setdefault(key, row) for row, key in enumerate(_text_keys(train, columns, spec, True))]
     if spec.label_names:
         folded = Counter(map(str.casefold, spec.label_names))
         if alike := [repr(name) for name in spec.label_names if folded[name.casefold()] > 1]:
             yield f"The labels {' and '.join(alike)} differ in case alone, and are classes of their own."
         counts = np.sum(labels, axis=0) if spec.problem_type == MULTI_LABEL else Counter(np.hstack(labels).tolist())
-        rare = [f"{name!r} has {counts[n]:.0f}" for n, name in enumerate(spec.label_names) if counts[n] < _FEW_ROWS]
+        rare = [f"{name!r} has {counts[n]:.0f}" for n, name in enumerate(spec.label_names) if counts[n] < 5]
         if rare:
             yield f"Too few training examples to learn a class from: {', '.join(rare[:9])}{', ...' * (len(rare) > 9)}."
     differing = [row for row, other in enumerate(rows) if labels[row] != labels[other]]
@@ -265,6 +259,6 @@ def _warnings(spec: TaskSpec, splits: datasets.DatasetDict, held_out: dict[str, 
         found = f"{len(differing):,} of the {len(labels):,} training rows have the texts of an earlier row"
         yield f"{found} (apart from case and white space) and another label, the first {one} those of {other}."
     for split in (split for split in splits if split != "train" and split not in held_out):
-        if count := sum(key in first for key in _text_keys(splits[split], spec.text_columns, spec, True)):
+        if count := sum(key in first for key in _text_keys(splits[split], columns, spec, True)):
             found = f"{count:,} of the {len(splits[split]):,} {split} rows have texts that training rows have too"
             yield f"{found} (apart from case and white space): their scores say little about new texts."

@@ -32,8 +32,6 @@ METRICS: dict[str, tuple[str, dict[str, Any], str]] = {
     "answer_f1": ("squad", {"score": "f1"}, f"{__name__}.answer_f1"),
 }
 _ENTITY_METRICS = {name for name, (kind, *_) in METRICS.items() if kind == "seqeval"}
-# The Trainer fills up the rows of narrower batches with this, where batches differ in their number of choices.
-TRAINER_PADDING = -100
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -149,13 +147,17 @@ def compute_metrics_for(spec: TaskSpec, rows: Dataset | None = None) -> Callable
 def logits_of(predictions: np.ndarray | tuple[np.ndarray, ...], spec: TaskSpec) -> np.ndarray:
     """
     The logits among what the Trainer returns as predictions; of question answering as `(rows, tokens, 2)`, of choices
-    that a row lacks minus infinity.
+    that a row lacks minus infinity. A `ValueError` if some are no numbers.
     """
-    if not isinstance(predictions, tuple) or spec.family != "question-answering":
-        logits = np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions)
-        return np.where(logits == TRAINER_PADDING, -np.inf, logits) if spec.family == "multiple-choice" else logits
-    logits = np.stack(predictions[:2], -1)
-    return _checked(logits, np.isnan(logits))
+    if isinstance(predictions, tuple):
+        predictions = np.stack(predictions[:2], -1) if spec.family == "question-answering" else predictions[0]
+    logits = np.asarray(predictions)
+    if spec.family == "multiple-choice":  # the Trainer fills up the rows of narrower batches
+        logits = np.where(logits == IGNORED_LABEL, -np.inf, logits)
+    # A row, not a token or word of it: those that it lacks are minus infinity.
+    if np.isnan(logits).any() or np.isneginf(logits).all(axis=tuple(range(1, logits.ndim))).any():
+        raise ValueError("The model's logits are not numbers: training has diverged. Lower the learning rate.")
+    return logits
 
 
 def lacks_label(labels: np.ndarray) -> np.ndarray:
@@ -170,15 +172,8 @@ def predictions_from_logits(logits: np.ndarray, spec: TaskSpec) -> np.ndarray:
     labels, or a score, of an ordinal task the mean over the probabilities of the whole scores from 0 up.
     """
     logits = logits.astype(np.float64)
-    _checked(logits, np.isnan(logits) | (logits == -np.inf).all(axis=-1, keepdims=True))
     if spec.problem_type == "regression":
         return logits.reshape(len(logits))
     if spec.problem_type == "ordinal":
         return softmax(logits, axis=1) @ np.arange(logits.shape[1])
     return (logits > 0).astype(np.int64) if spec.problem_type == MULTI_LABEL else logits.argmax(axis=1)
-
-
-def _checked(logits: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
-    if is_bad.any():
-        raise ValueError("The model's logits are not numbers: training has diverged. Lower the learning rate.")
-    return logits

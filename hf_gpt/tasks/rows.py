@@ -5,7 +5,7 @@ from typing import Any
 
 from ..trees.collators import IGNORED_LABEL
 from .formats import Fields, field_of
-from .spec import CHOICE_TEXT, MULTI_LABEL, TEXT_TO_TEXT, Layout, TaskSpec
+from .spec import MULTI_LABEL, TEXT_COLUMNS, TEXT_TO_TEXT, Layout, TaskSpec
 
 _MARKS = {"": False, "0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
@@ -26,11 +26,11 @@ def row_of(spec: TaskSpec, layout: Layout, split: str, fields: Fields, number: i
     if spec.keep_columns:
         row["kept"] = ["" if fields.get(name) is None else str(fields[name]) for name in spec.keep_columns]
     try:
-        row |= {name: _text_of(spec, layout, is_test, fields, name) for name in spec.text_columns}
+        row |= {name: _text_of(spec, layout, is_test, fields, name) for name in TEXT_COLUMNS[spec.family]}
         if spec.family == "question-answering":
             return row | _answers(spec, layout, is_test, fields, row["passage"]), ""
         raw, is_missing = _raw_label(spec, layout, is_test, fields)
-        if _written(raw) in layout.skip_labels and not (is_test and is_missing):
+        if written(raw) in layout.skip_labels and not (is_test and is_missing):
             return None, "more left out for want of a gold label"
         if not is_missing:
             return row | {"label": _label(spec, layout, raw, row)}, ""
@@ -40,7 +40,7 @@ def row_of(spec: TaskSpec, layout: Layout, split: str, fields: Fields, number: i
     except ValueError as error:
         lacks_text = isinstance(error, EmptyTextError)
         if is_test and spec.family != "question-answering" and (lacks_text or layout.skip_bad_rows):
-            row |= {name: {"choices": ["", ""], "words": [""]}.get(name, "") for name in spec.text_columns}
+            row |= {name: {"choices": ["", ""], "words": [""]}.get(name, "") for name in TEXT_COLUMNS[spec.family]}
             note = "of them predicted as empty"
         elif layout.skip_bad_rows:
             return None, "more left out as they are wrong"
@@ -49,11 +49,6 @@ def row_of(spec: TaskSpec, layout: Layout, split: str, fields: Fields, number: i
         else:
             raise
     return row | {"label": [IGNORED_LABEL] * len(row["words"]) if "words" in row else spec.unlabelled}, note
-
-
-def is_empty(text: Any) -> bool:
-    """Whether a field holds nothing, or nothing but white space."""
-    return text is None or (isinstance(text, str) and not text.strip())
 
 
 def labels_of(raw: Any, spec: TaskSpec, layout: Layout) -> list[str]:
@@ -66,7 +61,7 @@ def labels_of(raw: Any, spec: TaskSpec, layout: Layout) -> list[str]:
     for label in labels:
         if label is None or isinstance(label, list | dict):
             raise ValueError(f"a label was expected, a {type(label).__name__} was found (see --problem_type)")
-    return list(map(_written, labels))
+    return list(map(written, labels))
 
 
 def _several(column: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -84,7 +79,7 @@ def _text_of(spec: TaskSpec, layout: Layout, is_test: bool, fields: Fields, name
         values = values.split()
     if not isinstance(values, list | None):
         raise ValueError(f"{column!r} holds a {type(values).__name__}, a list of {name} was expected")
-    while isinstance(column, tuple) and values and is_empty(values[-1]):
+    while isinstance(column, tuple) and values and not written(values[-1]):
         values.pop()
     least = 2 if name == "choices" else 1
     if len(values or ()) < least:
@@ -93,7 +88,7 @@ def _text_of(spec: TaskSpec, layout: Layout, is_test: bool, fields: Fields, name
 
 
 def _text(value: Any, column: str, may_be_empty: bool) -> str:
-    if is_empty(value):
+    if not written(value):
         if may_be_empty:
             return ""
         raise EmptyTextError(f"the text of {column!r} is empty")
@@ -106,31 +101,31 @@ def _raw_label(spec: TaskSpec, layout: Layout, is_test: bool, fields: Fields) ->
     """What the label's field, or fields, hold; and whether that is no label, which test rows may have."""
     column = layout.columns["label"]
     if isinstance(column, tuple):
-        if is_test and all(is_empty(fields.get(name)) for name in column):
+        if is_test and not any(written(fields.get(name)) for name in column):
             return None, True
-        marks = {name: _written(field_of(fields, name)).lower() for name in column}
+        marks = {name: written(field_of(fields, name)).lower() for name in column}
         if wrong := [name for name, mark in marks.items() if mark not in _MARKS]:
             raise ValueError(f"{wrong[0]!r} holds {marks[wrong[0]]!r}, 0 or 1 was expected")
         return [name for name, mark in marks.items() if _MARKS[mark]], False
     raw = fields.get(column) if is_test else field_of(fields, column)
-    written, names = _written(raw), layout.labels or spec.label_names or ()
+    text, names = written(raw), layout.labels or spec.label_names or ()
     # -1 stands for a label that is kept secret, as on the Hub, wherever it cannot be a label.
-    can_be_a_label = written in names or (spec.has_scores and spec.score_range is None) or spec.family == TEXT_TO_TEXT
-    is_secret = is_test and written == "-1" and not can_be_a_label
-    return raw, is_secret or not (written or isinstance(raw, list))
+    can_be_a_label = text in names or (spec.has_scores and spec.score_range is None) or spec.family == TEXT_TO_TEXT
+    is_secret = is_test and text == "-1" and not can_be_a_label
+    return raw, is_secret or not (text or isinstance(raw, list))
 
 
 def _label(spec: TaskSpec, layout: Layout, raw: Any, row: Fields) -> Any:
     if spec.family == TEXT_TO_TEXT:
         return _text(raw, layout.columns["label"], may_be_empty=False)
     if spec.family == "multiple-choice":
-        written, first, answers = _written(raw), layout.first_choice, row["choices"]
-        if first != CHOICE_TEXT:
+        answer, first, answers = written(raw), layout.first_choice, row["choices"]
+        if first != "text":
             is_letter = isinstance(first, str)
             answers = [chr(ord(first) + n) if is_letter else str(first + n) for n in range(len(answers))]
-        if answers.count(written) != 1:
-            raise ValueError(f"the answer {written!r} is not exactly one of {', '.join(answers)} (see first_choice)")
-        return answers.index(written)
+        if answers.count(answer) != 1:
+            raise ValueError(f"the answer {answer!r} is not exactly one of {', '.join(answers)} (see first_choice)")
+        return answers.index(answer)
     if spec.has_scores:
         (low, high), score = spec.score_range or (-math.inf, math.inf), float(raw)
         if not math.isfinite(score) or not low <= score <= high:
@@ -163,6 +158,6 @@ def _answers(spec: TaskSpec, layout: Layout, is_test: bool, fields: Fields, text
     return {"answers": [], "label": spec.unlabelled}
 
 
-def _written(raw: Any) -> str:
-    """A label as text: 1, 1.0, "1" and " 1 " are the same label."""
+def written(raw: Any) -> str:
+    """A field as text, empty for None: 1, 1.0, "1" and " 1 " are the same label."""
     return str(int(raw) if isinstance(raw, float) and raw.is_integer() else "" if raw is None else raw).strip()

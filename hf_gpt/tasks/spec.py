@@ -24,7 +24,6 @@ TEXT_COLUMNS = FAMILIES | {TEXT_TO_TEXT: ("text",)}
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, "regression", "ordinal")
-CHOICE_TEXT = "text"  # `Layout.first_choice` where the file writes the right choice's text
 # Of tags that are O, or B- (a first word) or I- (a further one) and the kind of an entity.
 ENTITY_METRICS = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
 
@@ -146,11 +145,6 @@ class TaskSpec:
         return self.default_dir == Path()
 
     @property
-    def text_columns(self) -> tuple[str, ...]:
-        """`tuple[str, ...]`: columns of a normalised row that hold texts."""
-        return TEXT_COLUMNS[self.family]
-
-    @property
     def has_scores(self) -> bool:
         """Whether labels are numbers on a scale, not classes."""
         return self.problem_type in ("regression", "ordinal")
@@ -163,21 +157,11 @@ class TaskSpec:
         return len(self.label_names) if self.label_names else None
 
     @property
-    def files(self) -> dict[str, tuple[str, ...]]:
-        """By split the names or patterns of files in the data folder, best first."""
-        return {split: getattr(self.layout, split) for split in SPLITS}
-
-    @property
     def how_to_get(self) -> str:
         """Where a user finds the files, and their names in the publisher's own form."""
-        names = dict.fromkeys(name for names in self.files.values() for name in names[:1])
+        names = dict.fromkeys(name for split in SPLITS for name in getattr(self.layout, split)[:1])
         hub = f"; Hub: {self.hub.id} {self.hub.config or self.hub.data_dir or ''}".rstrip() if self.hub else ""
         return "bundled" if self.default_dir else f"{', '.join(names)} from {self.source}{hub}"
-
-    @property
-    def infers_labels(self) -> bool:
-        """Whether the label names are still to be taken from the training rows."""
-        return self.label_names is None and self.problem_type in (SINGLE_LABEL, MULTI_LABEL)
 
     @property
     def features(self) -> Features:
@@ -188,7 +172,7 @@ class TaskSpec:
         if is_several or self.family in ("tagging", "question-answering"):
             label = List(label)
         more = {"answers": self.family == "question-answering", "kept": self.keep_columns}
-        names = ["id", *self.text_columns, *filter(more.get, more)]
+        names = ["id", *TEXT_COLUMNS[self.family], *filter(more.get, more)]
         lists = ("choices", "words", "answers", "kept")
         return Features({name: List(text) if name in lists else text for name in names} | {"label": label})
 

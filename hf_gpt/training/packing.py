@@ -14,7 +14,6 @@ from datasets.fingerprint import Hasher
 from ..files import flag, reading
 from ..files.ranges import check_ranges
 from ..model.tokenization_gpt import GPTTokenizer
-from ..tasks.formats import Record
 from ..tasks.load import cached_rows
 from .text_files import WIKITEXT_SPLIT, WIKITEXT_UNKNOWN, iter_texts, text_of, unwrap_paragraphs, wikitext_articles
 
@@ -68,8 +67,8 @@ def documents_of(sources: Iterable[TextSource], text_column: str = "text", wikit
     """The documents of all sources: their texts, or with `wikitext` the articles of these."""
     for source in sources:
         if isinstance(source, dict):
-            records = (Record(source["path"], f"row {number}", row) for number, row in enumerate(_load(source), 1))
-            texts = (text_of(record, text_column) for record in records)
+            rows = enumerate(_load(source), 1)
+            texts = (text_of(f"{source['path']}, row {number}", fields, text_column) for number, fields in rows)
         else:
             texts = (text for _, text in iter_texts(source, text_column))
         for text in texts:

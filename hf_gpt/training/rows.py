@@ -11,7 +11,7 @@ from ..tasks import TaskData, TaskSpec, load_task
 from ..tasks.encode import encode_split
 from ..tasks.spec import TEXT_COLUMNS, TEXT_TO_TEXT
 from ..trees.collators import IGNORED_LABEL
-from ..trees.transforms import InputTransform, SpecialIds
+from ..trees.transforms import InputTransform
 from .arguments import DataArguments
 from .text_to_text import TargetTransform
 
@@ -36,7 +36,7 @@ def input_transform(
         raise ValueError(f"--max_length {data.max_length} is longer than the model's context of {context}.")
     if spec.family == TEXT_TO_TEXT:
         return TargetTransform.of(config, tokenizer, data.max_length or context)
-    special = SpecialIds(config.start_token_id, config.delimiter_token_id, config.classify_token_id)
+    special = (config.start_token_id, config.delimiter_token_id, config.classify_token_id)
     shared = data.share_prefix and config.is_causal  # seen from both sides, a prefix would see all sequences
     return InputTransform(spec.family, special, data.max_length or context, rule=data.truncation, share_prefix=shared)
 
@@ -45,7 +45,7 @@ def encode_task(
     task: TaskData, data: DataArguments, tokenizer: GPTTokenizer, transform: InputTransform, splits: Sequence[str] = ()
 ) -> dict[str, Dataset]:
     """Encoded splits, all or these; subsampled to `--max_train_rows` and `--max_eval_rows`."""
-    encoded, columns = {}, task.spec.text_columns + ("label",) * (task.spec.family == TEXT_TO_TEXT)
+    encoded, columns = {}, TEXT_COLUMNS[task.spec.family] + ("label",) * (task.spec.family == TEXT_TO_TEXT)
     for split in splits or task.splits:
         rows = subsample(task.splits[split], data.max_train_rows if split == "train" else data.max_eval_rows)
         encoded[split] = encode_split(rows, columns, tokenizer, transform, data.num_proc, desc=f"tokenizing {split}")
@@ -86,7 +86,7 @@ def token_trees(
         defaults["label"] = [[IGNORED_LABEL] * len(words) for words in rows["words"]]
     for name in missing:
         rows = rows.add_column(name, defaults[name])
-    special = SpecialIds(tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id)
+    special = (tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id)
     transform = InputTransform(family, special, max_length or tokenizer.model_max_length)
     encoded = encode_split(rows, needed, tokenizer, transform, num_proc)
     return encoded if has_labels else encoded.remove_columns("label")

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ..files import COMPRESSIONS, read_text, reading
-from ..tasks.formats import Record, field_of, read_by_suffix
+from ..tasks.formats import field_of, read_by_suffix
 
 # Every row of such a file is a text.
 ROWS = (".parquet", *(f"{kind}{how}" for kind in (".jsonl", ".ndjson") for how in COMPRESSIONS))
@@ -44,17 +45,17 @@ def _texts_of(path: Path, text_column: str) -> Iterator[tuple[str, str]]:
             if child.name.lower().endswith(_FOUND_IN_FOLDERS) and child.is_file() and not hidden:
                 yield from _texts_of(child, text_column)
     elif name.endswith(ROWS):
-        yield from ((record.where, text_of(record, text_column)) for record in read_by_suffix(path))
+        yield from ((where, text_of(where, fields, text_column)) for where, fields in read_by_suffix(path))
     elif ".tar" in name or name.endswith((".tgz", ".txz")):
         raise ValueError(f"{path} is an archive: unpack it, and name the folder")
     else:
         yield str(path), read_text(path)
 
 
-def text_of(record: Record, column: str) -> str:
+def text_of(where: str, fields: dict[str, Any], column: str) -> str:
     """The text in a column of a record; a `ValueError` names file, line and column where there is none."""
-    with reading(record.path, record.place):
-        text = field_of(record.fields, column)
+    with reading(where):
+        text = field_of(fields, column)
         if not isinstance(text, str):
             raise ValueError(f"column {column!r} holds {text!r}, a text was expected")
         return text

@@ -1,8 +1,5 @@
 """
 Token trees for causal models of transformers, by their public inputs alone: a four-dimensional mask and position ids.
-
-Which model can hold a tree is decided by its configuration and signature (`check_model`), and shown for the first rows
-(`check_paths`): a tree's paths must have the logits that they have alone. `hf_gpt.trees.training` trains them.
 """
 
 import inspect
@@ -13,13 +10,13 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.nn.attention.flex_attention import create_block_mask
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.masking_utils import create_causal_mask
 from transformers.utils import ModelOutput
 
-from .collators import collate_trees
+from .collators import collate_trees, padded
 from .token_tree import TokenTree
 
 # Largest difference of logits between a path in its tree and alone, as a share of the largest logit.
@@ -43,11 +40,7 @@ def _window(config: PreTrainedConfig) -> int:
 
 
 def check_model(model: PreTrainedModel, length: int) -> None:
-    """
-    A `ValueError` that names the model and the reason if it cannot hold trees with paths of `length` tokens:
-    encoder-decoders, recurrent and linear attention, windows shorter than a path, and positions that the model counts
-    itself (ALiBi, or no `position_ids`).
-    """
+    """A `ValueError` that names the model and the reason if it cannot hold trees with paths of `length` tokens."""
     config = model.config.get_text_config()
     window = _window(config)
     kinds = {*(getattr(config, "layer_types", None) or ()), *(getattr(config, "attention_layers", None) or ())}
@@ -68,7 +61,8 @@ def check_model(model: PreTrainedModel, length: int) -> None:
 
 def collate_choices(rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
     """
-    Items as a batch of trees, a row each, padded on the right: a `data_collator` for `transformers.Trainer`.
+    Items as a batch of trees, a row each, padded on the right: a `data_collator` for `transformers.Trainer`. A
+    `ValueError` for an empty context or choice, or where the columns are missing.
 
     Args:
         rows: of each item the `context`, token ids, at least one; the `choices`, token ids of each, at least one; and
@@ -78,9 +72,6 @@ def collate_choices(rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor
     Returns:
         `dict`: the tensors of `collate_trees`, with `context_length` `(batch,)`, `labels` `(batch,)` and, where rows
             have it, `reference` `(batch, choices)`.
-
-    Raises:
-        ValueError: for an empty context or choice, or where the columns are missing.
     """
     if not all({"context", "choices"} <= row.keys() for row in rows):
         raise ValueError("Rows have context and choices; the Trainer needs remove_unused_columns=False to keep them.")
@@ -91,33 +82,24 @@ def collate_choices(rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor
     batch["context_length"] = torch.tensor([len(row["context"]) for row in rows])
     batch["labels"] = torch.tensor([row.get("label", 0) for row in rows])
     if "reference" in rows[0]:
-        batch["reference"] = torch.zeros(batch["classify_index"].shape)
-        for own, row in zip(batch["reference"], rows, strict=True):
-            own[: len(row["choices"])] = torch.tensor(row["reference"])[: len(row["choices"])]
+        own = [row["reference"][: len(row["choices"])] for row in rows]
+        batch["reference"] = padded(own, batch["classify_index"].shape[1], 0.0)
     return batch
 
 
 def tree_inputs(model: PreTrainedModel, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """
     Arguments of a causal model for a batch of trees: `input_ids` and `position_ids`, `(batch, length)`, and
-    `attention_mask`, `(batch, 1, length, length)`: true where a token sees another, for eager attention 0 there and
-    elsewhere the lowest number, for FlexAttention as blocks. A `ValueError` for a model that cannot hold them.
+    `attention_mask`, `(batch, 1, length, length)`, as its attention takes it. A `ValueError` if it cannot hold them.
     """
     check_model(model, int(batch["position_ids"].max()) + 1)
-    end, attention = batch["subtree_end"], model.config.get_text_config()._attn_implementation
+    end = batch["subtree_end"]
 
-    def sees(row: Any, head: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        return (query >= key) & (query < end[row, key])
+    def within_subtree(row: Any, head: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return query < end[row, key]
 
-    (rows, length), device = end.shape, end.device
-    if attention == "flex_attention":
-        mask = create_block_mask(sees, rows, None, length, length, device=device)
-    else:
-        place = torch.arange(length, device=device)
-        every = torch.arange(rows, device=device)[:, None, None]
-        mask = sees(every, None, place[:, None], place)[:, None]  # (batch, 1, length, length)
-        if attention == "eager":  # which adds it
-            mask = torch.zeros_like(mask, dtype=model.dtype).masked_fill(~mask, torch.finfo(model.dtype).min)
+    states = end.new_empty(*end.shape, 0, dtype=model.dtype)  # only their shape and type count
+    mask = create_causal_mask(model.config.get_text_config(), states, None, None, and_mask_function=within_subtree)
     return {name: batch[name] for name in ("input_ids", "position_ids")} | {"attention_mask": mask, "use_cache": False}
 
 
@@ -240,7 +222,8 @@ def path_log_probs(
     batch_size: int = 8,
 ) -> torch.Tensor:
     """
-    Log-probabilities of the choices of items, each after its context, which the model reads once for all choices.
+    Log-probabilities of the choices of items, each after its context, which the model reads once for all choices. A
+    `ValueError` for an empty context or choice, and for a model that cannot hold trees.
 
     Args:
         model (`PreTrainedModel`): a causal language model; gradients flow unless they are switched off.
@@ -251,9 +234,6 @@ def path_log_probs(
 
     Returns:
         `torch.Tensor` of shape `(items, choices)` in nats, float32, -inf where an item has fewer choices.
-
-    Raises:
-        ValueError: for an empty context or choice, and for a model that cannot hold trees.
     """
     rows = [{"context": context, "choices": each} for context, each in zip(contexts, choices, strict=True)]
     found, widest = [], max(map(len, choices))

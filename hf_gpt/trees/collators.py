@@ -51,20 +51,19 @@ def collate_labels(labels: Sequence[float] | Sequence[Sequence[float]]) -> torch
     """The labels of a batch as `(batch,)`, or padded with `IGNORED_LABEL` as `(batch, longest)`."""
     if not isinstance(labels[0], list):
         return torch.tensor(labels)
-    return _padded(labels, max(map(len, labels)), IGNORED_LABEL)
+    return padded(labels, max(map(len, labels)), IGNORED_LABEL)
 
 
 def collate_trees(trees: Sequence[TokenTree], pad_token_id: int, is_causal: bool = True) -> dict[str, torch.Tensor]:
     """Tensors of a batch of trees, one a row; see `TokenTreeCollator`."""
-    length = max(len(tree) for tree in trees)
-    paths = max(len(tree.path_ends) for tree in trees)
+    length, paths = max(map(len, trees)), max(len(tree.path_ends) for tree in trees)
     batch = {
-        "input_ids": _padded([tree.input_ids for tree in trees], length, pad_token_id),
-        "position_ids": _padded([tree.position_ids for tree in trees], length, 0),
-        "lm_weights": _padded([tree.lm_weights for tree in trees], length, 0.0),
-        "classify_index": _padded([tree.path_ends for tree in trees], paths, -1),
+        "input_ids": padded([tree.input_ids for tree in trees], length, pad_token_id),
+        "position_ids": padded([tree.position_ids for tree in trees], length, 0),
+        "lm_weights": padded([tree.lm_weights for tree in trees], length, 0.0),
+        "classify_index": padded([tree.path_ends for tree in trees], paths, -1),
     }
-    if is_causal and all(tree.is_chain for tree in trees):
+    if is_causal and all(end == len(tree) for tree in trees for end in tree.subtree_end):
         # Padding counts on: transformers would take a position of 0 for the start of a packed sequence.
         batch["position_ids"] = torch.arange(length).repeat(len(trees), 1)
     else:
@@ -74,65 +73,49 @@ def collate_trees(trees: Sequence[TokenTree], pad_token_id: int, is_causal: bool
     return batch
 
 
-def _padded(rows: Sequence[Sequence[float]], length: int, value: float) -> torch.Tensor:
+def padded(rows: Sequence[Sequence[float]], length: int, value: float) -> torch.Tensor:
+    """Rows of numbers, filled up with a value, as `(rows, length)`."""
     return torch.tensor([[*row, *[value] * (length - len(row))] for row in rows])
 
 
-class PackedRowCollator:
+def collate_packed_rows(features: Sequence[dict[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
     """
-    Tensors of packed language-model rows of one length (see `hf_gpt.training.packing.pack_documents`): every token but
-    the first of a document piece is predicted from the one before it; of rows with `labels` (see `MaskedRows`) these.
+    Packed language-model rows (see `hf_gpt.training.packing.pack_documents`), of which every token but the first of a
+    piece is predicted, or what has `labels` (see `MaskedRows`), as `input_ids`, `labels` (-100 where nothing is),
+    `position_ids`, `lm_weights` and, of several pieces, `subtree_end`, all `(batch, length)`.
     """
-
-    def __call__(self, features: Sequence[dict[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
-        """
-        Rows with `input_ids` and `starts`, the indices where pieces begin, as `input_ids`, `labels` (-100 where a
-        piece begins), `position_ids`, `lm_weights` and, of several pieces, `subtree_end`, all `(batch, length)`.
-        """
-        input_ids = torch.tensor([feature["input_ids"] for feature in features])
-        is_start = torch.zeros_like(input_ids, dtype=torch.bool)
-        position_ids, subtree_end = torch.empty_like(input_ids), torch.empty_like(input_ids)
-        for row, feature in enumerate(features):
-            starts = list(feature["starts"])
-            is_start[row, starts] = True
-            for start, stop in itertools.pairwise([*starts, input_ids.shape[1]]):
-                position_ids[row, start:stop] = torch.arange(stop - start)
-                subtree_end[row, start:stop] = stop
-        labels = input_ids.masked_fill(is_start, IGNORED_LABEL)
-        if "labels" in features[0]:
-            labels = torch.tensor([feature["labels"] for feature in features])
-        batch = {"input_ids": input_ids, "position_ids": position_ids, "labels": labels}
-        batch["lm_weights"] = labels.ne(IGNORED_LABEL).float()
-        return batch | ({"subtree_end": subtree_end} if is_start[:, 1:].any() else {})
+    input_ids = torch.tensor([feature["input_ids"] for feature in features])
+    position_ids, subtree_end = torch.empty_like(input_ids), torch.empty_like(input_ids)
+    for row, feature in enumerate(features):
+        for start, stop in itertools.pairwise([*feature["starts"], input_ids.shape[1]]):
+            position_ids[row, start:stop] = torch.arange(stop - start)
+            subtree_end[row, start:stop] = stop
+    labels = input_ids.masked_fill(position_ids == 0, IGNORED_LABEL)
+    if "labels" in features[0]:
+        labels = torch.tensor([feature["labels"] for feature in features])
+    batch = {"input_ids": input_ids, "position_ids": position_ids, "labels": labels}
+    batch["lm_weights"] = labels.ne(IGNORED_LABEL).float()
+    return batch | ({"subtree_end": subtree_end} if position_ids[:, 1:].eq(0).any() else {})
 
 
 @dataclass(eq=False)
 class MaskedRows(torch.utils.data.Dataset):
     """
-    Packed rows of which a share of the tokens is to be guessed (Devlin et al., 2019, section 3.1): whole words, as
-    many tokens of every row, of which 80% become the mask, 10% another token, and 10% stay. Which ones follows from
-    seed, epoch and row, for any number of processes and after a resumption, and changes from epoch to epoch.
-
-    Args:
-        rows (`datasets.Dataset`): with `input_ids` and `starts`.
-        ends_word, starts_word (`np.ndarray` of shape `(vocabulary,)`): whether a token is the last one of a word, and
-            whether it is the first one whatever stands before it (by default none).
-        random_ids (`np.ndarray`): tokens that may stand for another one.
-        mask_token_id (`int`), share (`float`), seed (`int`): the mask, the share of the tokens, and of the choice.
+    Packed rows (`input_ids`, `starts`) of which a `share` of the tokens is to be guessed (Devlin et al., 2019, section
+    3.1): whole words, as many tokens of every row, of which 80% become the mask, 10% one of `random_ids`, and 10%
+    stay. Which ones follows from seed, epoch and row, for any number of processes and after a resumption. `ends_word`
+    and `starts_word`, booleans of shape `(vocabulary,)`, say whether a token is the last one of a word, and whether it
+    is the first one whatever stands before it.
     """
 
     rows: Any
     ends_word: np.ndarray
+    starts_word: np.ndarray
     random_ids: np.ndarray
     mask_token_id: int
     share: float = 0.15
     seed: int = 0
-    starts_word: np.ndarray | None = None
     epoch: int = 0
-
-    def __post_init__(self) -> None:
-        if self.starts_word is None:
-            self.starts_word = np.zeros_like(self.ends_word)
 
     @classmethod
     def of(cls, rows: Any, tokenizer: GPTTokenizer, **settings: Any) -> "MaskedRows":
@@ -145,11 +128,12 @@ class MaskedRows(torch.utils.data.Dataset):
         if tokenizer.byte_level:
             # Without end marks: what is no letter or digit, such as the space before a word, parts words.
             texts = ["" if token in specials else tokenizer.convert_tokens_to_string([token]) for token in tokens]
-            settings["starts_word"] = np.array([_parts_words(text[:1]) for text in texts])
+            starts_word = np.array([_parts_words(text[:1]) for text in texts])
             ends_word = np.array([_parts_words(text[-1:]) and text != " " for text in texts])
         else:
             ends_word = np.array([token in specials or token.endswith(END_OF_WORD) for token in tokens])
-        return cls(rows, ends_word, ordinary, tokenizer.mask_token_id, **settings)
+            starts_word = np.zeros_like(ends_word)
+        return cls(rows, ends_word, starts_word, ordinary, tokenizer.mask_token_id, **settings)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the tokens of an epoch (accelerate's data loaders call this)."""
@@ -162,7 +146,15 @@ class MaskedRows(torch.utils.data.Dataset):
         row = self.rows[int(index)]
         ids = np.array(row["input_ids"])
         random = np.random.default_rng([self.seed, self.epoch, int(index)])
-        chosen = self._chosen(ids, row["starts"], random)
+        begins = np.append(True, self.ends_word[ids[:-1]] | self.starts_word[ids[1:]])
+        begins[list(row["starts"])] = True
+        first, left = np.append(np.flatnonzero(begins), len(ids)), max(1, round(self.share * len(ids)))
+        chosen: list[int] = []
+        for word in random.permutation(len(first) - 1):  # as long as they fit
+            if (size := first[word + 1] - first[word]) <= left:
+                chosen += range(first[word], first[word + 1])
+                left -= size
+        chosen = np.array(sorted(chosen) or range(left))  # of a row that is one long word, its beginning
         labels = np.full_like(ids, IGNORED_LABEL)
         labels[chosen] = ids[chosen]
         kind = random.random(len(chosen))
@@ -170,22 +162,6 @@ class MaskedRows(torch.utils.data.Dataset):
         others = chosen[kind >= 0.9]
         ids[others] = random.choice(self.random_ids, len(others))
         return {"input_ids": ids.tolist(), "starts": row["starts"], "labels": labels.tolist()}
-
-    def _chosen(self, ids: np.ndarray, starts: Sequence[int], random: np.random.Generator) -> np.ndarray:
-        """Indices of the tokens to guess: words in a random order, as long as they fit."""
-        left = max(1, round(self.share * len(ids)))
-        begins = np.append(True, self.ends_word[ids[:-1]] | self.starts_word[ids[1:]])
-        begins[list(starts)] = True
-        first = np.append(np.flatnonzero(begins), len(ids))
-        chosen: list[int] = []
-        for word in random.permutation(len(first) - 1):
-            if (size := first[word + 1] - first[word]) <= left:
-                chosen += range(first[word], first[word + 1])
-                left -= size
-            if not left:
-                break
-        # Of a row that is one long word, its beginning.
-        return np.array(sorted(chosen) or range(left))
 
 
 def _parts_words(character: str) -> bool:
@@ -195,10 +171,9 @@ def _parts_words(character: str) -> bool:
 
 class PaddedDataset(torch.utils.data.Dataset):
     """
-    Rows of token trees with a `label`, followed by as many filler rows as make their number a multiple of `unit`: with
-    the rows of all ranks in a step, every rank gets as many batches as the others, and no row twice. A filler is one
-    root with the label -100 and no language-model weight: it adds nothing to any loss and to no count. Its `task`, if
-    rows have one, is theirs.
+    Rows of token trees with a `label`, followed by as many fillers as make their number a multiple of `unit`: with the
+    rows of all ranks in a step, every rank gets as many batches as the others, and no row twice. A filler is one root
+    with the label -100 and no language-model weight, of the rows' `task`: it adds nothing to any loss or count.
     """
 
     def __init__(self, rows: Any, unit: int):
@@ -225,15 +200,10 @@ class PaddedDataset(torch.utils.data.Dataset):
 
 class LengthGroupedSampler(Sampler[int]):
     """
-    A random order in which the rows of a global batch have nearly the same length, so that padding is rare: rows are
-    shuffled, split into pools of many batches, sorted by length within a pool, split into batches, and the batches are
-    shuffled. Filler rows (see `PaddedDataset`) come last. The order follows from seed and epoch alone (unlike that of
-    transformers' sampler of this name), for any number of processes and after a resumption.
-
-    Args:
-        lengths (`Sequence[int]`): length of each row; all the same for an order that is random throughout.
-        batch_size (`int`): rows of a global batch.
-        seed, fillers (`int`, *optional*, default to 0): of the order; and rows beyond `lengths`.
+    A random order in which the `batch_size` rows of a global batch have nearly the same length, so that padding is
+    rare: rows are shuffled, split into pools of many batches, sorted by `lengths` within a pool, split into batches,
+    and the batches are shuffled. `fillers` (see `PaddedDataset`) come last. The order follows from seed and epoch,
+    unlike that of transformers' sampler of this name, for any number of processes and after a resumption.
     """
 
     def __init__(self, lengths: Sequence[int], batch_size: int, seed: int = 0, fillers: int = 0):
@@ -264,11 +234,8 @@ class LengthGroupedSampler(Sampler[int]):
 class MultiTaskSampler(Sampler[int]):
     """
     A random order of the global batches of several tasks, in proportion to their rows (Liu et al., 2019, algorithm 1):
-    every row of every task comes once an epoch, the batches of one task in the order of its own sampler.
-
-    Args:
-        samplers (`Sequence[LengthGroupedSampler]`): of each task, whose rows, with the fillers that complete the last
-            batch, come one task after the other.
+    every row of every task comes once an epoch, the batches of one task in the order of its own sampler. Rows are
+    numbered one task after the other, with the fillers that complete its last batch.
     """
 
     def __init__(self, samplers: Sequence[LengthGroupedSampler]):

@@ -9,10 +9,8 @@ from typing import Any
 class TokenTree:
     """
     Sequences that share beginnings, as a trie in preorder: each path from a root to its end is one sequence that
-    the model would otherwise have read alone.
-
-    A token sees itself and its ancestors: token i sees token j exactly when `j <= i < subtree_end[j]`. A plain
-    sequence is a tree without branches; several unrelated sequences are several roots in one row.
+    the model would otherwise have read alone. A token sees itself and its ancestors: token i sees token j exactly when
+    `j <= i < subtree_end[j]`. Unrelated sequences are several roots in one row.
 
     Args:
         input_ids (`tuple[int, ...]` of length `length`): the tokens in preorder.
@@ -20,8 +18,7 @@ class TokenTree:
         subtree_end (`tuple[int, ...]` of length `length`): index one past the last descendant of each token.
         parent_index (`tuple[int, ...]` of length `length`): index of the token before, a root's own index.
         lm_weights (`tuple[float, ...]` of length `length`): weight of each token in the language-model loss.
-        path_ends (`tuple[int, ...]` of length `paths`): index of the last token of each sequence, in the order in
-            which the sequences were given; -1 for an empty sequence.
+        path_ends (`tuple[int, ...]` of length `paths`): index of each sequence's last token, -1 for an empty one.
     """
 
     input_ids: tuple[int, ...]
@@ -33,11 +30,6 @@ class TokenTree:
 
     def __len__(self) -> int:
         return len(self.input_ids)
-
-    @property
-    def is_chain(self) -> bool:
-        """Whether the row is one plain sequence, for which causal attention is the whole mask."""
-        return all(end == len(self.input_ids) for end in self.subtree_end)
 
     @classmethod
     def from_paths(cls, paths: Sequence[Sequence[int]], share_limit: int | None = None) -> "TokenTree":
@@ -85,8 +77,7 @@ class TokenTree:
                     ends[number] = last
             waiting += branches((number for number in numbers if len(paths[number]) > end), end, last)
         subtree_end = list(range(1, len(tokens) + 1))
-        for index in range(len(tokens) - 1, -1, -1):
-            above = parents[index]
+        for index, above in reversed([*enumerate(parents)]):
             subtree_end[above] = max(subtree_end[above], subtree_end[index])
         return cls(*map(tuple, (tokens, positions, subtree_end, parents, weights, ends)))
 
@@ -97,8 +88,5 @@ class TokenTree:
 
     def path(self, number: int) -> tuple[int, ...]:
         """Row indices of the tokens of a sequence, from its root to its end."""
-        index, indices = self.path_ends[number], []
-        while index >= 0:
-            indices.append(index)
-            index = -1 if self.parent_index[index] == index else self.parent_index[index]
-        return tuple(reversed(indices))
+        end = self.path_ends[number]
+        return tuple(index for index in range(end + 1) if end < self.subtree_end[index])

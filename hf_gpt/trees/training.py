@@ -1,8 +1,7 @@
 """
-Training of any causal model of transformers on trees, with plain `transformers.Trainer`.
-
-Rows have a `context`, `choices` and a `label` (see `collate_choices`). One loss serves multiple choice, rewards and
-preferences: the cross-entropy of a softmax over the scores of an item's choices, which of two is Bradley and Terry's.
+Training of any causal model of transformers on trees (`collate_choices`), with plain `transformers.Trainer`. One loss
+serves multiple choice, rewards and preferences: the cross-entropy over the scores of an item's choices, which of two
+is Bradley and Terry's.
 """
 
 import functools
@@ -26,7 +25,7 @@ def tree_model(
     """
     The same model, which from now on reads batches of `collate_choices`, too, and gives their `loss`, averaged over
     the items of the whole batch, and `logits`, `(batch, choices)`, -inf for none. All else about it stays as it is:
-    it is saved, loaded, adapted by peft and generates as before.
+    it is saved, loaded, adapted by peft and generates as before. A `ValueError` if it cannot hold trees.
 
     Args:
         model (`PreTrainedModel`): a causal language model; peft adapts what is returned.
@@ -41,16 +40,11 @@ def tree_model(
             the mean over their predicted tokens, which is added (Radford et al., 2018, equation 5).
         beta (`float`, *optional*, defaults to 1.0): of `"log-probs"`.
         mean (`bool`, *optional*, defaults to `False`): `"log-probs"` per token instead of the sum.
-
-    Raises:
-        ValueError: for an unknown head, or a model that cannot hold trees.
     """
     if head not in HEADS:
         raise ValueError(f"Unknown head {head!r}; choose one of {', '.join(HEADS)}.")
     if not isinstance(model, PreTrainedModel):
-        raise ValueError(
-            f"A model of transformers is needed, not a {type(model).__name__}; add adapters to what this returns."
-        )
+        raise ValueError(f"Give a model of transformers, not a {type(model).__name__}; add adapters to the result.")
     check_model(model, 1)
     if head == "multiple-choice":
         config = model.config.get_text_config()

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from hf_gpt.tasks import TaskData
 from hf_gpt.tasks.metrics import metric_function
-from hf_gpt.tasks.spec import TaskSpec
+from hf_gpt.tasks.spec import TEXT_COLUMNS, TaskSpec
 from hf_gpt.training.rows import subsample
 
 STRENGTHS = (0.01, 0.1, 1, 10, 100)
@@ -67,7 +67,7 @@ def bag_of_words(splits: dict[str, Dataset], spec: TaskSpec, measured: str) -> f
 def examples(rows: Dataset, spec: TaskSpec) -> tuple[list[Sequence[str]], Sequence]:
     """Columns of texts, one or a pair, and labels; every choice is a pair with what stands before it, right or not."""
     if spec.family != "multiple-choice":
-        return [list(rows[name]) for name in spec.text_columns], rows["label"]
+        return [list(rows[name]) for name in TEXT_COLUMNS[spec.family]], rows["label"]
     found = []
     for row in rows:
         before = f"{row['context']} {row['question']}"

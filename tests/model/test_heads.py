@@ -16,7 +16,7 @@ from hf_gpt import (
 )
 from hf_gpt.trees.collators import TokenTreeCollator, collate_trees
 from hf_gpt.trees.token_tree import TokenTree
-from hf_gpt.trees.transforms import InputTransform, SpecialIds
+from hf_gpt.trees.transforms import InputTransform
 
 from ..support.tensors import assert_close, assert_same_gradients, padded
 from ..support.tiny import CLASSIFY, DELIMITER, PAD, START
@@ -220,9 +220,9 @@ def test_answers_in_windows_of_a_tree(tiny_model, is_causal):
     """Every token of the passage is scored once, in the first window with it; the question is shared."""
     question, passage = [7, 1], [3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 3, 4, 5, 6]
     model = tiny_model(GPTForQuestionAnswering, is_causal=is_causal, lm_coef=0.5 * is_causal).train()
-    special = SpecialIds(START, DELIMITER, CLASSIFY)
+    special = (START, DELIMITER, CLASSIFY)
     transform = InputTransform("question-answering", special, 12, share_prefix=is_causal)
-    tree = transform({"question": question, "passage": passage})
+    tree, _ = transform.fit({"question": question, "passage": passage})
     batch = TokenTreeCollator(PAD, is_causal)([vars(tree) | {"label": [3, 9]}])
     assert (batch["input_ids"][0].tolist().count(DELIMITER) == 1) == is_causal
     outputs = model(**batch)

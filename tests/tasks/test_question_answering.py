@@ -10,7 +10,7 @@ from hf_gpt.loading import open_source
 from hf_gpt.tasks import get_task, load_task
 from hf_gpt.tasks.encode import LONGEST_ANSWER, best_answers, encode_split
 from hf_gpt.tasks.metrics import compute_metrics_for, logits_of, metric_function
-from hf_gpt.trees.transforms import InputTransform, SpecialIds
+from hf_gpt.trees.transforms import InputTransform
 
 from ..support.formats.question_answering import BALL, COUPLE, FORMATS, NEWS, QUESTIONS, squad
 from ..support.task_files import rows_of, write
@@ -24,7 +24,7 @@ def tokenizer(request, stock_gpt2):
 
 
 def encoded_rows(folder, tokenizer, max_length=32, split="train"):
-    special = SpecialIds(tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id)
+    special = (tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id)
     transform = InputTransform("question-answering", special, max_length)
     rows = load_task("squad", folder, splits=[split]).splits[split]
     return encode_split(rows, ("question", "passage"), tokenizer, transform)
@@ -32,9 +32,9 @@ def encoded_rows(folder, tokenizer, max_length=32, split="train"):
 
 def certain_logits(rows):
     """Logits of a model that knows the labels; other tokens of a batch are filled as the Trainer does."""
-    logits = np.full((len(rows), max(map(len, rows["token_starts"])) + 3, 2), -100.0)
+    logits = np.full((len(rows), max(map(len, rows["offsets"])) + 3, 2), -100.0)
     for row, label in enumerate(rows["label"]):
-        logits[row, : len(rows[row]["token_starts"])] = -5.0
+        logits[row, : len(rows[row]["offsets"])] = -5.0
         if label[0] >= 0:
             logits[row, label, [0, 1]] = 5.0
     return logits
@@ -63,7 +63,7 @@ def test_no_answer_is_lost(tokenizer, tmp_path):
     found = [text for text, _ in best_answers(rows, logits)]
     assert found == [answers[0] for answers in rows["answers"]]
     for row in rows:
-        assert len(row["path_ends"]) == len(row["token_starts"])
+        assert len(row["path_ends"]) == len(row["offsets"])
         (first, last), ends = row["label"], row["path_ends"]
         tokens = [row["input_ids"][end] for end in ends[first : last + 1]]
         expected = tokenizer(row["answers"][0], add_special_tokens=False)["input_ids"]
@@ -83,7 +83,7 @@ def test_a_passage_is_tokenized_as_the_tokenizer_does_a_pair(tokenizer, tmp_path
 def test_the_best_span(tokenizer, tmp_path):
     """Of all that begin before they end and are no longer than allowed; the probability is that of both places."""
     rows = encoded_rows(write(tmp_path, {"train-v1.1.json": squad({NEWS: {"What?": "Monday"}})}), tokenizer)
-    starts, ends = rows[0]["token_starts"], rows[0]["token_ends"]
+    starts, ends = zip(*rows[0]["offsets"], strict=True)
     # The likeliest end is before the likeliest beginning; the two are too far apart.
     for peaks in ([(9, 0, 4), (4, 1, 9), (12, 1, 3)], [(0, 0, 9), (LONGEST_ANSWER, 1, 9)]):
         logits = np.random.default_rng(0).uniform(size=(1, len(starts), 2))

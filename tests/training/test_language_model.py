@@ -246,7 +246,7 @@ def pretrained(masked, tmp_path_factory):
 
 
 def test_words_that_are_guessed_whole():
-    rows = MaskedRows([], np.array([False, True, True]), np.arange(3), 3)
+    rows = MaskedRows([], np.array([False, True, True]), np.zeros(3, bool), np.arange(3), 3)
     labels = np.array([[0, 1, 2, -100, 0], [-100, 0, 1, 1, -100]])
     guesses = np.array([[0, 1, 1, 0, 0], [1, 1, 1, 1, 2]])
     # Words: (0 1), (2), (0) that continues in the next row; (0 1), (1).

@@ -214,7 +214,7 @@ TEXTS = ["Mr. Darcy's <mask> didn't laugh.", "no mask here", "<mask><mask>, “<
 
 def rows_of(ids, starts=(0,), **settings):
     rows = [{"input_ids": list(row), "starts": list(starts)} for row in ids]
-    return MaskedRows(rows, ENDS_WORD, ORDINARY, MASK, **settings)
+    return MaskedRows(rows, ENDS_WORD, np.zeros(51, bool), ORDINARY, MASK, **settings)
 
 
 def test_whole_words_and_as_many_tokens_of_every_row():

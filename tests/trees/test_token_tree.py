@@ -66,7 +66,6 @@ def test_structure(paths, share_limit):
             assert tree.position_ids[index] == tree.position_ids[parent] + 1
         # Preorder: descendants, and nothing else, stand between a token and the end of its subtree.
         assert [index in above[other] for other in range(len(tree))] == [index <= o < end for o in range(len(tree))]
-    assert tree.is_chain == all(above[index] == set(range(index + 1)) for index in range(len(tree)))
     # Sequences can be read back, and weights follow the formula.
     present, expected = sum(bool(path) for path in paths), [0.0] * len(tree)
     assert len(tree.path_ends) == len(paths)
