@@ -6,6 +6,7 @@ import shutil
 import statistics
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,12 @@ from ..tasks.metrics import compute_metrics_for, logits_of
 from ..tasks.spec import TEXT_TO_TEXT
 from ..trees.collators import TokenTreeCollator
 from .arguments import DataArguments, FineTuningArguments, LauncherArguments, ModelArguments, check_adaptation
-from .frozen import FEATURES, FeatureCollator, FrozenFeatureHead, cache_features
+from .frozen import FEATURES, FrozenFeatureHead, cache_features, collate_features
 from .loading import check_resumption, describe_start, load_model
 from .multi_task import MEAN_METRIC, MultiTaskModel, MultiTaskTrainer, tasks_of
 from .rows import encode_task, input_transform, load_task_data, longest_first
 from .text_to_text import TextToTextTrainer, declare_targets
-from .trainer import GPTTrainer, choose_products, has_optimizer, is_whole, last_checkpoint
+from .trainer import GPTTrainer, choose_products, has_optimizer, last_checkpoint, state_of
 
 # What a run writes into its folder. A whole model and an adapter in one folder would be taken for each other.
 RESULT_FILES = (files.METRICS, files.PREDICTIONS, files.PRETRAINING, files.CARD, files.FACTS, HEAD_CONFIG)
@@ -130,10 +131,9 @@ def check_output_dir(args: LauncherArguments) -> str | None:
         if args.process_index == 0:
             print(f"{output} holds no checkpoint yet: training starts at the beginning.", flush=True)
     elif resume is not None:
-        if not is_whole(Path(resume)):
-            raise ValueError(f"--resume_from_checkpoint {resume} is not a whole checkpoint: no trainer_state.json.")
-        if not has_optimizer(Path(resume)):
-            raise ValueError(f"--resume_from_checkpoint {resume} has no optimizer's state.")
+        if not (state_of(resume) and has_optimizer(Path(resume))):
+            problem = "is not a whole checkpoint: it has no trainer_state.json, or no optimizer's state"
+            raise ValueError(f"--resume_from_checkpoint {resume} {problem}.")
         return resume
     files.check_empty(output, may_replace, f"{files.OVERWRITE} Or resume with --resume_from_checkpoint last.")
     return None
@@ -177,7 +177,7 @@ def make_trainer(
     args.metric_for_best_model = f"eval_{part.task.spec.main_metric}"
     if isinstance(model, FrozenFeatureHead):
         part.rows = cache_features(part.model, part.rows, collator, args)
-        collator = FeatureCollator(model.config)
+        collator = partial(collate_features, config=model.config)
     train, (validation, _) = part.rows["train"], longest_first(part.rows["validation"])
     more |= {"data_collator": collator, "compute_metrics": compute_metrics_for(part.task.spec, validation)}
     return GPTTrainer(train_dataset=train, eval_dataset=validation, **more)

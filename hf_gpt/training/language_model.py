@@ -26,17 +26,13 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
 
     def __init__(self, *args: Any, train_dataset: Any, **kwargs: Any):
         super().__init__(*args, train_dataset=train_dataset, **kwargs)
-        self.is_masked = isinstance(train_dataset, MaskedRows)
+        self.is_masked, self.measures = isinstance(train_dataset, MaskedRows), ("perplexity", "word_perplexity")
         if self.is_masked:
+            self.measures = ("masked_perplexity", "masked_word_accuracy")
             self.args.prediction_loss_only = False
             self.preprocess_logits_for_metrics = lambda found, labels: found.argmax(-1)
             self.compute_metrics = lambda found: {"masked_word_accuracy": masked_word_accuracy(*found, train_dataset)}
             self.add_callback(SetEpoch(train_dataset))
-
-    @property
-    def measures(self) -> tuple[str, str]:
-        """Names of what an evaluation adds to its loss."""
-        return ("masked_perplexity", "masked_word_accuracy") if self.is_masked else ("perplexity", "word_perplexity")
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         """The Trainer's own, or Muon for the matrices of the blocks and AdamW for the rest: norms do not decay."""

@@ -10,7 +10,6 @@ from datasets import Dataset
 from torch import nn
 from torch.utils.data import ConcatDataset
 
-from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
 from ..tasks import TaskSpec
 from ..tasks.metrics import compute_metrics_for
@@ -31,6 +30,8 @@ class MultiTaskModel(nn.Module):
     def __init__(self, task_models: Mapping[str, GPTTaskModel]):
         super().__init__()
         self.transformer = next(iter(task_models.values())).transformer
+        self.config = self.transformer.config
+        self.gradient_checkpointing_enable = self.transformer.gradient_checkpointing_enable
         self.heads = nn.ModuleDict()
         for task, model in task_models.items():
             model.transformer = self.transformer
@@ -39,20 +40,11 @@ class MultiTaskModel(nn.Module):
         # In a dict of Python, so that torch does not find the shared parameters again in every model; by folder.
         self.task_models = dict(task_models)
 
-    @property
-    def config(self) -> GPTConfig:
-        """The configuration of the transformer, which is that of the first task."""
-        return self.transformer.config
-
     def train(self, mode: bool = True) -> "MultiTaskModel":
         """As any module's; the tasks' models, whose modules these are, follow."""
         for model in self.task_models.values():
             model.train(mode)
         return super().train(mode)
-
-    def gradient_checkpointing_enable(self, **kwargs: Any) -> None:
-        """As `PreTrainedModel`'s."""
-        self.transformer.gradient_checkpointing_enable(**kwargs)
 
     def forward(self, task: str, labels: torch.Tensor | None = None, **inputs: Any) -> GPTTaskOutput:
         """

@@ -19,7 +19,7 @@ from ..loading import Source, open_source
 from ..model.configuration_gpt import DROPOUTS, GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMaskedLM, GPTLanguageModel
 from ..model.tokenization_gpt import GPTTokenizer
-from ..trees.collators import MaskedRows, PackedRowCollator
+from ..trees.collators import MaskedRows, collate_packed_rows
 from .arguments import LauncherArguments
 from .finetune import check_output_dir, remove_earlier_results
 from .language_model import LanguageModelTrainer
@@ -131,7 +131,7 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         args=args,
         train_dataset=train,
         eval_dataset=validation,
-        data_collator=PackedRowCollator(),
+        data_collator=collate_packed_rows,
         processing_class=tokenizer,
     )
     record = trainer.finished_record(checkpoint, PRETRAINING)

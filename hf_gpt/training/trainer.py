@@ -30,19 +30,18 @@ from .optimization import ReleaseAdam, clip_gradients, get_release_schedule
 from .unfreezing import level_of, scale_by_level, unfreezing_plan
 
 
-def is_whole(checkpoint: Path) -> bool:
-    """Whether a checkpoint was written to its end: `trainer_state.json`, which comes last, is there and whole."""
+def state_of(checkpoint: str | Path) -> TrainerState | None:
+    """The state of a checkpoint that was written to its end; None if its file, which comes last, is not whole."""
     try:
-        TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        return TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
     except (OSError, ValueError, TypeError):
-        return False
-    return True
+        return None
 
 
 def checkpoints_in(output: Path) -> dict[int, Path]:
     """The whole checkpoints in an output folder by their step, newest first."""
     folders = {path.name.partition("-")[2]: path for path in output.glob(f"{PREFIX_CHECKPOINT_DIR}-*")}
-    found = {int(step): path for step, path in folders.items() if step.isdecimal() and is_whole(path)}
+    found = {int(step): path for step, path in folders.items() if step.isdecimal() and state_of(path)}
     return dict(sorted(found.items(), reverse=True))
 
 
@@ -85,8 +84,7 @@ def choose_products(args: LauncherArguments, checkpoint: str | None = None) -> N
     run resumes was made, else by the trial of `use_fast_float32`.
     """
     if args.fast_float32 is None and checkpoint is not None:
-        state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
-        recorded = state.stateful_callbacks.get(Products.__name__)
+        recorded = state_of(checkpoint).stateful_callbacks.get(Products.__name__)
         args.fast_float32 = recorded is not None and recorded["args"]["fast_float32"]
     args.fast_float32 = args.device.type == "cpu" and use_fast_float32(args.fast_float32)
     if args.fast_float32 and args.process_index == 0:
@@ -116,7 +114,7 @@ class WholeCheckpointTrainer(Trainer):
         file = Path(self.args.output_dir) / name
         if checkpoint is None or not file.is_file():
             return None
-        done = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME)).global_step
+        done = state_of(checkpoint).global_step
         *_, steps = self.set_initial_training_values(self.args, self.get_train_dataloader())
         if done < steps:
             return None
@@ -134,17 +132,14 @@ class WholeCheckpointTrainer(Trainer):
             self._created_lr_scheduler = True
         return super().create_scheduler(num_training_steps, optimizer)
 
-    def _init_training_state(
-        self, max_steps: int, updates: int, epochs: int, resume_from_checkpoint: str | None, trial: Any
-    ) -> tuple[int, int]:
-        start = super()._init_training_state(max_steps, updates, epochs, resume_from_checkpoint, trial)
-        if resume_from_checkpoint is not None:
+    def _init_training_state(self, *counts_and_checkpoint: Any) -> tuple[int, int]:
+        start, checkpoint = super()._init_training_state(*counts_and_checkpoint), counts_and_checkpoint[3]
+        if checkpoint is not None:
             # The folder may have moved since the Trainer wrote down where its best checkpoint was.
-            folder, output = Path(resume_from_checkpoint).parent, Path(self.args.output_dir)
+            folder, output = Path(checkpoint).parent, Path(self.args.output_dir)
             folder = output if output.is_dir() and output.samefile(folder) else folder
-            recorded = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE_NAME))
-            best = folder / Path(recorded.best_model_checkpoint or "none").name
-            self.state.best_model_checkpoint = str(best) if is_whole(best) else None
+            best = folder / Path(state_of(checkpoint).best_model_checkpoint or "none").name
+            self.state.best_model_checkpoint = str(best) if state_of(best) else None
         return start
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
@@ -248,7 +243,7 @@ class WholeCheckpointTrainer(Trainer):
                 target = output / path.relative_to(staging)
                 target.parent.mkdir(exist_ok=True)
                 path.replace(target)
-            shutil.rmtree(staging, ignore_errors=True)
+            shutil.rmtree(staging)
 
     def write_whole_model(self, folder: Path) -> None:
         """Write what the output folder is to hold of model and tokenizer; called in all processes."""
@@ -355,19 +350,14 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     def train_sampler(self, rows: PaddedDataset, batch_size: int, seed: int) -> Sampler:
         """The order of the training rows, in global batches of `batch_size` rows."""
-        return LengthGroupedSampler(self.row_lengths(rows.rows), batch_size, seed, fillers=rows.fillers)
-
-    def row_lengths(self, rows: Dataset) -> np.ndarray:
-        """By what rows are grouped: their lengths, or with `train_sampling_strategy="random"` nothing."""
+        lengths = np.zeros(len(rows.rows), dtype=np.int64)
         if self.args.train_sampling_strategy == "group_by_length":
-            return rows.with_format("numpy")[self.args.length_column_name][:]
-        return np.zeros(len(rows), dtype=np.int64)
+            lengths = rows.rows.with_format("numpy")[self.args.length_column_name][:]
+        return LengthGroupedSampler(lengths, batch_size, seed, fillers=rows.fillers)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """The Trainer's own. It leaves the random state alone, so that training goes the same way without it."""
-        device = self.args.device
-        devices, kind = ([], "cuda") if device.type == "cpu" else ([device.index or 0], device.type)
-        with torch.random.fork_rng(devices, device_type=kind):
+        with torch.random.fork_rng(devices=[]):  # what is drawn there, by loaders, is drawn on the CPU
             return super().evaluation_loop(*args, **kwargs)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | None:

@@ -78,32 +78,28 @@ def _padded(rows: Sequence[Sequence[float]], length: int, value: float) -> torch
     return torch.tensor([[*row, *[value] * (length - len(row))] for row in rows])
 
 
-class PackedRowCollator:
+def collate_packed_rows(features: Sequence[dict[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
     """
-    Tensors of packed language-model rows of one length (see `hf_gpt.training.packing.pack_documents`): every token but
-    the first of a document piece is predicted from the one before it; of rows with `labels` (see `MaskedRows`) these.
+    Tensors of packed language-model rows of one length (see `hf_gpt.training.packing.pack_documents`), with
+    `input_ids` and `starts`, the indices where pieces begin: `input_ids`, `labels` (-100 where a piece begins, as
+    every other token is predicted from the one before it; of rows with `labels`, see `MaskedRows`, these),
+    `position_ids`, `lm_weights` and, of several pieces, `subtree_end`, all `(batch, length)`.
     """
-
-    def __call__(self, features: Sequence[dict[str, Sequence[int]]]) -> dict[str, torch.Tensor]:
-        """
-        Rows with `input_ids` and `starts`, the indices where pieces begin, as `input_ids`, `labels` (-100 where a
-        piece begins), `position_ids`, `lm_weights` and, of several pieces, `subtree_end`, all `(batch, length)`.
-        """
-        input_ids = torch.tensor([feature["input_ids"] for feature in features])
-        is_start = torch.zeros_like(input_ids, dtype=torch.bool)
-        position_ids, subtree_end = torch.empty_like(input_ids), torch.empty_like(input_ids)
-        for row, feature in enumerate(features):
-            starts = list(feature["starts"])
-            is_start[row, starts] = True
-            for start, stop in itertools.pairwise([*starts, input_ids.shape[1]]):
-                position_ids[row, start:stop] = torch.arange(stop - start)
-                subtree_end[row, start:stop] = stop
-        labels = input_ids.masked_fill(is_start, IGNORED_LABEL)
-        if "labels" in features[0]:
-            labels = torch.tensor([feature["labels"] for feature in features])
-        batch = {"input_ids": input_ids, "position_ids": position_ids, "labels": labels}
-        batch["lm_weights"] = labels.ne(IGNORED_LABEL).float()
-        return batch | ({"subtree_end": subtree_end} if is_start[:, 1:].any() else {})
+    input_ids = torch.tensor([feature["input_ids"] for feature in features])
+    is_start = torch.zeros_like(input_ids, dtype=torch.bool)
+    position_ids, subtree_end = torch.empty_like(input_ids), torch.empty_like(input_ids)
+    for row, feature in enumerate(features):
+        starts = list(feature["starts"])
+        is_start[row, starts] = True
+        for start, stop in itertools.pairwise([*starts, input_ids.shape[1]]):
+            position_ids[row, start:stop] = torch.arange(stop - start)
+            subtree_end[row, start:stop] = stop
+    labels = input_ids.masked_fill(is_start, IGNORED_LABEL)
+    if "labels" in features[0]:
+        labels = torch.tensor([feature["labels"] for feature in features])
+    batch = {"input_ids": input_ids, "position_ids": position_ids, "labels": labels}
+    batch["lm_weights"] = labels.ne(IGNORED_LABEL).float()
+    return batch | ({"subtree_end": subtree_end} if is_start[:, 1:].any() else {})
 
 
 @dataclass(eq=False)

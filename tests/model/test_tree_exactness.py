@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from hf_gpt import GPTForCausalLM, GPTForMultipleChoice, GPTForSequenceClassification, GPTModel
 from hf_gpt.training.packing import pack_documents
-from hf_gpt.trees.collators import PackedRowCollator, TokenTreeCollator, collate_trees
+from hf_gpt.trees.collators import TokenTreeCollator, collate_packed_rows, collate_trees
 from hf_gpt.trees.token_tree import TokenTree
 
 from ..support.strategies import share_limits
@@ -187,7 +187,7 @@ def test_packed_rows_are_documents_alone(tiny_model, documents, row_length):
     rows = list(pack_documents(((document, 1) for document in documents), row_length))
     if not rows:
         return
-    model, batch = tiny_model(GPTForCausalLM), PackedRowCollator()(rows)
+    model, batch = tiny_model(GPTForCausalLM), collate_packed_rows(rows)
     inputs = {name: batch[name] for name in ("input_ids", "position_ids", "subtree_end") if name in batch}
     states, sums, predicted = model.base_model(**inputs).last_hidden_state, [], 0
     for number, row in enumerate(rows):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hf_gpt import GPTForSequenceClassification, GPTModel
 from hf_gpt.trees.collators import (
     LengthGroupedSampler,
-    PackedRowCollator,
     PaddedDataset,
     TokenTreeCollator,
+    collate_packed_rows,
     collate_trees,
 )
 from hf_gpt.trees.token_tree import TokenTree
@@ -125,13 +125,13 @@ PACKED = {
 
 def test_packed_rows():
     """The tensors of a packed row are those of the token tree with one root per piece; one piece needs no mask."""
-    batch = PackedRowCollator()([PIECES, WHOLE])
+    batch = collate_packed_rows([PIECES, WHOLE])
     assert_batch(batch, PACKED)
     tree = TokenTree.from_paths([[1, 2], [3, 4], [5]], share_limit=0)
     for name in ("input_ids", "position_ids", "subtree_end"):
         assert batch[name][0].tolist() == list(getattr(tree, name))
     alone = {name: values[1:] for name, values in PACKED.items() if name != "subtree_end"}
-    assert_batch(PackedRowCollator()([WHOLE]), alone)
+    assert_batch(collate_packed_rows([WHOLE]), alone)
 
 
 def test_length_grouped_sampler():
