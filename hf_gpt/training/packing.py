@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import datasets
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Features, List, Value, load_dataset
 from datasets.fingerprint import Hasher
 
 from ..files import flag, reading
@@ -18,8 +17,7 @@ from ..tasks.formats import Record
 from ..tasks.load import cached_rows
 from .text_files import WIKITEXT_SPLIT, WIKITEXT_UNKNOWN, iter_texts, text_of, unwrap_paragraphs, wikitext_articles
 
-_INTEGERS = datasets.Sequence(Value("int32"))
-ROW_FEATURES = Features({"input_ids": _INTEGERS, "starts": _INTEGERS, "words": Value("float64")})
+_FEATURES = Features({"input_ids": List(Value("int32")), "starts": List(Value("int32")), "words": Value("float64")})
 _PARAGRAPHS = 1_000  # of one call of the tokenizer
 # How far behind its place a text may be divided, so as to be divided between paragraphs, lines or words.
 _NEAR = 2_000
@@ -61,7 +59,7 @@ class TextArguments:
 
 def _load(source: dict[str, Any]) -> Dataset:
     with reading(f"--dataset_name {source['path']}"):
-        return datasets.load_dataset(**source)
+        return load_dataset(**source)
 
 
 def documents_of(sources: Iterable[TextSource], text_column: str = "text", wikitext: bool = False) -> Iterator[str]:
@@ -164,9 +162,9 @@ def packed_rows(
     Rows of the documents of sources, as `pack_documents` gives them; without the part that is held out, or with
     `validation` of that part alone. For the other arguments see `TextArguments`.
     """
-    join = partial(WIKITEXT_SPLIT.sub, r"\1")
-    change = join if wikitext else unwrap_paragraphs if unwrap else str
-    unknown = WIKITEXT_UNKNOWN if wikitext else None
+    change, unknown = unwrap_paragraphs if unwrap else str, None
+    if wikitext:
+        change, unknown = partial(WIKITEXT_SPLIT.sub, r"\1"), WIKITEXT_UNKNOWN
     texts = documents_of(sources, text_column, wikitext)
     if held_out is not None:
         texts = (piece for text in texts for piece in held_out.divide(text)[validation])
@@ -175,12 +173,7 @@ def packed_rows(
 
 
 def packed_dataset(
-    sources: Sequence[TextSource],
-    tokenizer: GPTTokenizer,
-    row_length: int,
-    num_proc: int | None = None,
-    cache_dir: str | None = None,
-    **how: Any,
+    sources: Sequence[TextSource], tokenizer: GPTTokenizer, row_length: int, num_proc: int | None = None, **how: Any
 ) -> Dataset:
     """
     `packed_rows` in the cache of `datasets`, made once, by `num_proc` processes that divide the sources among them. A
@@ -198,9 +191,8 @@ def packed_dataset(
     for path in [Path(source) for source in sources if isinstance(source, str)]:
         found = sorted([path, *path.rglob("*")])
         stamps += [(str(each), each.stat().st_size, each.stat().st_mtime_ns) for each in found]
-    processes = min(num_proc, len(sources)) if num_proc and len(sources) > 1 else None
-    settings = {"features": ROW_FEATURES, "cache_dir": cache_dir, "num_proc": processes}
-    return cached_rows(packed_rows, Hasher.hash((arguments, stamps)), gen_kwargs=arguments, **settings)
+    settings = {"features": _FEATURES, "num_proc": num_proc, "gen_kwargs": arguments}
+    return cached_rows(packed_rows, Hasher.hash((arguments, stamps)), **settings)
 
 
 def packed_parts(

@@ -5,6 +5,7 @@ target and end alone, and targets generated behind the prompt.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.encode import EMPTY
 from ..tasks.metrics import text_metrics
 from ..tasks.spec import TEXT_TO_TEXT, TaskSpec
-from ..trees.collators import IGNORED_LABEL, TokenTreeCollator
+from ..trees.collators import IGNORED_LABEL, collate_trees
 from ..trees.token_tree import TokenTree
 from .arguments import DataArguments
 from .language_model import perplexity
@@ -94,14 +95,11 @@ class TargetTransform:
         return tree, len(row["text"]) - len(text)
 
 
-class TargetCollator(TokenTreeCollator):
+def collate_targets(rows: Sequence[Mapping[str, Any]], pad_token_id: int) -> dict[str, torch.Tensor]:
     """Pads trees of `TargetTransform`; `labels` of shape `(batch, length)` are the targets, -100 elsewhere."""
-
-    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        batch = super().__call__([{**feature, "label": IGNORED_LABEL} for feature in features])
-        batch["labels"] = batch["input_ids"].masked_fill(batch["lm_weights"] == 0, IGNORED_LABEL)
-        del batch["classify_index"]  # of a head
-        return batch
+    batch = collate_trees([TokenTree.from_row(row) for row in rows], pad_token_id)
+    del batch["classify_index"]  # of a head
+    return batch | {"labels": batch["input_ids"].masked_fill(batch["lm_weights"] == 0, IGNORED_LABEL)}
 
 
 def target_loss(prediction: EvalPrediction) -> dict[str, float]:
@@ -119,7 +117,7 @@ class TextToTextTrainer(GPTTrainer):
 
     def __init__(self, model: GPTForCausalLM, args: Any, metrics: Sequence[str], **kwargs: Any):
         self.measure = text_metrics(metrics)
-        collator = TargetCollator(model.config.pad_token_id)
+        collator = partial(collate_targets, pad_token_id=model.config.pad_token_id)
         super().__init__(model, args, data_collator=collator, compute_metrics=target_loss, **kwargs)
         # Of the tied matrix, which checkpoints leave out, the Trainer would warn whenever it loads one.
         model._keys_to_ignore_on_save = [*model.all_tied_weights_keys]
