@@ -73,7 +73,7 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
             model = _load_head(model_args, spec, tokenizer, args)
             declare_targets(model, spec, tokenizer, data)
             transform = input_transform(data, spec, model.config, tokenizer, virtual_tokens(model))
-        rows = encode_task(task, data, tokenizer, transform, splits=[args.split])[args.split]
+        rows = encode_task(task, data, tokenizer, transform)[args.split]
     unlabelled = lacks_label(rows)
     measured = int((~unlabelled).sum()) if unlabelled.shape == (len(rows),) else len(rows)
     if args.process_index == 0:

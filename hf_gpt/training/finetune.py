@@ -3,11 +3,11 @@
 import copy
 import dataclasses
 import shutil
-import statistics
 import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -169,18 +169,16 @@ def make_trainer(
             specs={part.task.spec.name: part.task.spec for part in parts},
             **more,
         )
-    (part,) = parts
-    if part.task.spec.family == TEXT_TO_TEXT:
-        args.metric_for_best_model, args.greater_is_better = "eval_loss", False
-        rows = {"train_dataset": part.rows["train"], "eval_dataset": longest_first(part.rows["validation"])[0]}
-        return TextToTextTrainer(metrics=part.task.spec.metrics, **rows, **more)
-    args.metric_for_best_model = f"eval_{part.task.spec.main_metric}"
+    (part,), spec = parts, parts[0].task.spec
     if isinstance(model, FrozenFeatureHead):
         part.rows = cache_features(part.model, part.rows, collator, args)
         collator = partial(collate_features, config=model.config)
-    train, (validation, _) = part.rows["train"], longest_first(part.rows["validation"])
-    more |= {"data_collator": collator, "compute_metrics": compute_metrics_for(part.task.spec, validation)}
-    return GPTTrainer(train_dataset=train, eval_dataset=validation, **more)
+    more |= {"train_dataset": part.rows["train"], "eval_dataset": longest_first(part.rows["validation"])[0]}
+    if spec.family == TEXT_TO_TEXT:
+        args.metric_for_best_model, args.greater_is_better = "eval_loss", False
+        return TextToTextTrainer(metrics=spec.metrics, **more)
+    args.metric_for_best_model, measure = f"eval_{spec.main_metric}", compute_metrics_for(spec, more["eval_dataset"])
+    return GPTTrainer(data_collator=collator, compute_metrics=measure, **more)
 
 
 def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[Any, dict[str, float]]:
@@ -322,15 +320,14 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
         record = output / f"seed-{seed}" / files.METRICS
         if record.is_file():
             records[seed] = files.read_json(record)
-            continue
-        if is_first:
-            print(f"Seed {seed} ({len(records) + 1} of {args.seeds})", flush=True)
-        own = copy.deepcopy(args)
-        own.output_dir, own.seed, own.overwrite_output_dir = str(record.parent), seed, False
-        own.resume_from_checkpoint = "last"
-        for earlier in records.values():
-            own.fast_float32 = earlier.get("fast_float32", False)
-        records[seed] = run(model_args, data, own)
+        else:
+            if is_first:
+                print(f"Seed {seed} ({len(records) + 1} of {args.seeds})", flush=True)
+            own = copy.deepcopy(args)
+            own.output_dir, own.seed, own.overwrite_output_dir = str(record.parent), seed, False
+            own.resume_from_checkpoint = "last"
+            records[seed] = run(model_args, data, own)
+        args.fast_float32 = records[seed].get("fast_float32", False)  # all seeds alike
     results = summarise(records)
     if is_first:
         files.write_json(output / RESULTS, results)
@@ -350,8 +347,7 @@ def summarise(records: dict[int, dict[str, Any]]) -> dict[str, Any]:
     first = next(iter(records.values()))
     found: dict[str, dict[str, Any]] = {split: {} for split in first["metrics"]}
     for split, name in ((split, name) for split, names in first["metrics"].items() for name in names):
-        values = [record["metrics"][split][name] for record in records.values()]
-        spread = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
-        found[split][name] = {"values": values, **spread}
+        runs = [record["metrics"][split][name] for record in records.values()]
+        found[split][name] = {"values": runs, "median": median(runs), "lowest": min(runs), "highest": max(runs)}
     kept = {name: first[name] for name in ("task", "main_metric", "chance", "rows", "model", "random_weights")}
     return {**kept, "seeds": list(records), "metrics": found}

@@ -7,7 +7,7 @@ import numpy as np
 from torch import nn
 from torch.optim import Optimizer
 
-from ..trees.collators import IGNORED_LABEL, MaskedRows
+from ..trees.collators import IGNORED_LABEL, MaskedRows, collate_packed_rows
 from .optimization import MuonAndAdamW
 from .trainer import SetEpoch, WholeCheckpointTrainer
 
@@ -25,7 +25,7 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
     """
 
     def __init__(self, *args: Any, train_dataset: Any, **kwargs: Any):
-        super().__init__(*args, train_dataset=train_dataset, **kwargs)
+        super().__init__(*args, train_dataset=train_dataset, data_collator=collate_packed_rows, **kwargs)
         self.is_masked, self.measures = isinstance(train_dataset, MaskedRows), ("perplexity", "word_perplexity")
         if self.is_masked:
             self.measures = ("masked_perplexity", "masked_word_accuracy")

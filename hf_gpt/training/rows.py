@@ -42,12 +42,12 @@ def input_transform(
 
 
 def encode_task(
-    task: TaskData, data: DataArguments, tokenizer: GPTTokenizer, transform: InputTransform, splits: Sequence[str] = ()
+    task: TaskData, data: DataArguments, tokenizer: GPTTokenizer, transform: InputTransform
 ) -> dict[str, Dataset]:
-    """Encoded splits, all or these; subsampled to `--max_train_rows` and `--max_eval_rows`."""
+    """Encoded splits, subsampled to `--max_train_rows` and `--max_eval_rows`."""
     encoded, columns = {}, task.spec.text_columns + ("label",) * (task.spec.family == TEXT_TO_TEXT)
-    for split in splits or task.splits:
-        rows = subsample(task.splits[split], data.max_train_rows if split == "train" else data.max_eval_rows)
+    for split, rows in task.splits.items():
+        rows = subsample(rows, data.max_train_rows if split == "train" else data.max_eval_rows)
         encoded[split] = encode_split(rows, columns, tokenizer, transform, data.num_proc, desc=f"tokenizing {split}")
     return encoded
 

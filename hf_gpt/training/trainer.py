@@ -17,7 +17,13 @@ from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState, TrainerState
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput, TrainOutput, rotate_checkpoints
+from transformers.trainer_utils import (
+    PREFIX_CHECKPOINT_DIR,
+    EvalLoopOutput,
+    TrainOutput,
+    rotate_checkpoints,
+    sort_checkpoints,
+)
 from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files import UNFINISHED, read_json, write_json
@@ -38,11 +44,9 @@ def state_of(checkpoint: str | Path) -> TrainerState | None:
         return None
 
 
-def checkpoints_in(output: Path) -> dict[int, Path]:
-    """The whole checkpoints in an output folder by their step, newest first."""
-    folders = {path.name.partition("-")[2]: path for path in output.glob(f"{PREFIX_CHECKPOINT_DIR}-*")}
-    found = {int(step): path for step, path in folders.items() if step.isdecimal() and state_of(path)}
-    return dict(sorted(found.items(), reverse=True))
+def checkpoints_in(output: Path) -> list[Path]:
+    """The whole checkpoints in an output folder, newest first."""
+    return [Path(path) for path in reversed(sort_checkpoints(str(output))) if state_of(path)]
 
 
 def has_optimizer(checkpoint: Path) -> bool:
@@ -57,7 +61,7 @@ def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
     """
     ranks = [""] if args.world_size == 1 else [f"_{rank}" for rank in range(args.world_size)]
     states, found = {f"rng_state{rank}.pth" for rank in ranks}, checkpoints_in(output)
-    for path in found.values():
+    for path in found:
         if {file.name for file in path.glob("rng_state*")} == states and has_optimizer(path):
             return path
     if found:
@@ -106,6 +110,7 @@ class WholeCheckpointTrainer(Trainer):
                 raise ValueError("--push_to_hub: you are not logged in. Give `hf auth login`, or set HF_TOKEN.")
             if isinstance(model, PeftModel):
                 check_base_model(model.active_peft_config.base_model_name_or_path or "")
+            args.hub_strategy = "end"  # the output folder is pushed when it is whole
         super().__init__(model, args, *more, **kwargs)
         self.add_callback(Products(bool(getattr(args, "fast_float32", False))))
 
@@ -193,7 +198,7 @@ class WholeCheckpointTrainer(Trainer):
     def _finalize_training(self, trial: Any, *args: Any) -> TrainOutput:
         limit, output = self.args.save_total_limit, Path(self._get_output_dir(trial))
         if self.args.should_save:  # what an interruption has left
-            for path in {*output.glob(f"{PREFIX_CHECKPOINT_DIR}-*")} - {*checkpoints_in(output).values()}:
+            for path in {*output.glob(f"{PREFIX_CHECKPOINT_DIR}-*")} - {*checkpoints_in(output)}:
                 shutil.rmtree(path)
             rotate_checkpoints(str(output), limit, self.state.best_model_checkpoint)
         # With a limit of 1 the Trainer would delete the newest checkpoint now.
@@ -215,9 +220,6 @@ class WholeCheckpointTrainer(Trainer):
                 sets = [name for name in values if name.endswith("modules") and isinstance(values[name], list)]
                 write_json(adapter, values | {name: sorted(values[name]) for name in sets})
 
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Nothing: the output folder is pushed when it is whole."""
-
     def push_to_hub(self, commit_message: str | None = "End of training", **settings: Any) -> str | None:
         """`hf_gpt.hub.push` of the output folder, with its `revision` and `token`: the commit's address, or None."""
         if self.hub_model_id is None:
@@ -228,7 +230,10 @@ class WholeCheckpointTrainer(Trainer):
         return push(self.args.output_dir, self.hub_model_id, commit_message=commit_message, **settings)
 
     def save_whole_model(self) -> None:
-        """Write the model and its tokenizer into the output folder, each file atomically."""
+        """
+        Write the model and its tokenizer into the output folder, or in their folders those that it is made of (see
+        `FrozenFeatureHead`, `MultiTaskModel`), each file atomically.
+        """
         self.refuse_diverged_weights()
         output, staging = Path(self.args.output_dir), Path(self.args.output_dir) / UNFINISHED
         if self.args.should_save:
@@ -236,7 +241,12 @@ class WholeCheckpointTrainer(Trainer):
         if self.is_fsdp_enabled:  # the model itself, not its shards
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         self.accelerator.wait_for_everyone()
-        self.write_whole_model(staging)
+        if not hasattr(self.model, "task_models"):
+            self.save_model(str(staging), _internal_call=True)
+        for name, model in getattr(self.model, "task_models", {}).items() if self.args.should_save else ():
+            model.config.use_cache = self.args.use_cache
+            model.save_pretrained(staging / name)
+            self.processing_class.save_pretrained(staging / name)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             for path in sorted(path for path in staging.rglob("*") if path.is_file()):
@@ -244,10 +254,6 @@ class WholeCheckpointTrainer(Trainer):
                 target.parent.mkdir(exist_ok=True)
                 path.replace(target)
             shutil.rmtree(staging)
-
-    def write_whole_model(self, folder: Path) -> None:
-        """Write what the output folder is to hold of model and tokenizer; called in all processes."""
-        self.save_model(str(folder), _internal_call=True)
 
 
 class SetEpoch(TrainerCallback):
@@ -298,19 +304,8 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     def task_models(self) -> list[GPTTaskModel]:
         """The models of ours whose joint loss is trained."""
-        if hasattr(self.model, "task_models"):
-            return list(self.model.task_models.values())
-        return [module for module in self.model.modules() if isinstance(module, GPTTaskModel)]
-
-    def write_whole_model(self, folder: Path) -> None:
-        """Write the model, or in their folders those that it is made of (`task_models`), with the tokenizer."""
-        if not hasattr(self.model, "task_models"):
-            super().write_whole_model(folder)
-        elif self.args.should_save:
-            for name, model in self.model.task_models.items():
-                model.config.use_cache = self.args.use_cache
-                model.save_pretrained(folder / name)
-                self.processing_class.save_pretrained(folder / name)
+        modules = (*getattr(self.model, "task_models", {}).values(), *self.model.modules())
+        return [module for module in modules if isinstance(module, GPTTaskModel)]
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         """The Trainer's own. The configurations say before the first step which rows of the embedding are trained."""
@@ -323,14 +318,9 @@ class GPTTrainer(WholeCheckpointTrainer):
         is_new, args = self.optimizer is None, self.args
         if is_new and args.optimizer == "release":
             trained = [parameter for parameter in (model or self.model).parameters() if parameter.requires_grad]
-            self.optimizer = ReleaseAdam(
-                trained,
-                lr=args.learning_rate,
-                betas=(args.adam_beta1, args.adam_beta2),
-                eps=args.adam_epsilon,
-                weight_decay=args.weight_decay,
-                max_grad_norm=0,  # the Trainer clips before the step, over all shards
-            )
+            settings = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+            settings |= {"weight_decay": args.weight_decay, "max_grad_norm": 0}  # the Trainer clips, over all shards
+            self.optimizer = ReleaseAdam(trained, args.learning_rate, **settings)
         super().create_optimizer(model)
         if is_new and args.layer_decay < 1:
             scale_by_level(self.optimizer, model or self.model, args.layer_decay, self.model.config.n_layer)
