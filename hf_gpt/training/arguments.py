@@ -87,10 +87,7 @@ class LauncherArguments(TrainingArguments):
     report_to: list[str] = flag(["none"], "Trackers, such as tensorboard.")
     remove_unused_columns: bool = flag(False, "The collator reads all columns.")
     use_cache: bool = flag(True, "What the saved configuration says; training has no cache.")
-    fast_float32: bool | None = flag(
-        None,
-        "Products of float32 on the CPU by oneDNN, not MKL; by default if a trial finds them faster and as exact.",
-    )
+    fast_float32: bool | None = flag(None, "CPU products of float32 by oneDNN; by default if faster and as exact.")
 
     def __post_init__(self) -> None:
         if not self.output_dir:
@@ -129,9 +126,7 @@ class FineTuningArguments(LauncherArguments):
         "(head_first), or each block alone from the bottom and then everything (chain_thaw).",
         ["none", *KINDS],
     )
-    unfreeze_every: str | None = flag(
-        None, "Length of its stages: epoch, or updates; by default all alike (head_first: a tenth of all updates)."
-    )
+    unfreeze_every: str | None = flag(None, "Length of a stage: epoch, or updates (default: equal; head_first: 1/10).")
     train_sampling_strategy: str = flag("group_by_length", "Batches of rows of like length, or random.")
     eval_strategy: str = flag("epoch", "When to evaluate.")
     save_strategy: str = flag("epoch", "When to save a checkpoint.")
@@ -165,7 +160,6 @@ def check_adaptation(model_args: ModelArguments, data: DataArguments, args: Fine
         if is_given and adaptation != "full":
             raise ValueError(f"{name} is for training the whole model, not for --adaptation {adaptation}.")
     if args.is_sharded and (args.unfreeze != "none" or is_frozen):
-        name = "--adaptation frozen" if is_frozen else "--unfreeze"
-        raise ValueError(f"{name} goes with one process or several with whole models (DDP), not with sharded ones.")
+        raise ValueError("--unfreeze and --adaptation frozen go with whole models (DDP), not with sharded ones.")
     if is_frozen and args.activation_checkpointing:
         raise ValueError("Frozen features need no backward pass: leave out --activation_checkpointing.")

@@ -36,8 +36,7 @@ SCHEDULES = {schedule.__name__: schedule for schedule in (warmup_linear, warmup_
 
 def get_release_schedule(optimizer: Optimizer, name: str, total_updates: int, warmup: float = 0.002) -> LambdaLR:
     """One of the release's `SCHEDULES` of finished updates: the first one's rate is 0, and moves but the moments."""
-    schedule = SCHEDULES[name]
-    return LambdaLR(optimizer, lambda step: schedule(step / total_updates, warmup))
+    return LambdaLR(optimizer, lambda step: SCHEDULES[name](step / total_updates, warmup))
 
 
 def clip_gradients(parameters: Iterable[torch.nn.Parameter], max_norm: float) -> torch.Tensor:
@@ -84,7 +83,6 @@ class ReleaseAdam(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
-        """One update, as any optimizer's."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         if self.max_grad_norm > 0:
             parameters = [parameter for group in self.param_groups for parameter in group["params"]]
@@ -152,7 +150,6 @@ class MuonAndAdamW(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
-        """One update of both."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         # Loading a state replaces groups and states, so each part takes its own again.
         for part, groups in zip(self._parts, (self.param_groups[:1], self.param_groups[1:]), strict=True):

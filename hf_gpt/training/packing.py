@@ -49,13 +49,6 @@ class TextArguments:
         if (self.text_files is None) == (self.dataset_name is None):
             raise ValueError("Name what to train on: either --text_files or --dataset_name.")
 
-    @property
-    def sources(self) -> list[TextSource]:
-        """What to train on."""
-        if self.dataset_name is None:
-            return self.text_files
-        return [{"path": self.dataset_name, "name": self.dataset_config, "split": self.dataset_split}]
-
 
 def _load(source: dict[str, Any]) -> Dataset:
     with reading(f"--dataset_name {source['path']}"):
@@ -182,10 +175,8 @@ def packed_dataset(
     arguments = {"sources": list(sources), "tokenizer": tokenizer, "row_length": row_length, **how}
     if next(packed_rows(**arguments), None) is None:
         part = "held-out" if how.get("validation") else "training"
-        raise ValueError(
-            f"There is less {part} text than one row of {row_length} tokens: give more text, make rows shorter "
-            "(--row_length), or change --hold_out_every (0 holds out nothing)."
-        )
+        problem = f"There is less {part} text than one row of {row_length} tokens"
+        raise ValueError(f"{problem}: give more, or change --row_length or --hold_out_every (0 holds out nothing).")
     # By these the cache knows fresh rows from stale ones.
     stamps = [_load(source)._fingerprint for source in sources if isinstance(source, dict)]
     for path in [Path(source) for source in sources if isinstance(source, str)]:
@@ -200,14 +191,15 @@ def packed_parts(
 ) -> tuple[Dataset, Dataset | None, str | None]:
     """Training rows, held-out ones that are evaluated, and what these are."""
     how = {"text_column": texts.text_column, "wikitext": texts.wikitext}
-    held_out, own = None, texts.validation_files or []
+    hub = {"path": texts.dataset_name, "name": texts.dataset_config, "split": texts.dataset_split}
+    sources, held_out, own = texts.text_files or [hub], None, texts.validation_files or []
     if texts.hold_out_every and not own:
-        held_out = HeldOut.of(documents_of(texts.sources, **how), texts.hold_out_every)
+        held_out = HeldOut.of(documents_of(sources, **how), texts.hold_out_every)
     how |= {"tokenizer": tokenizer, "row_length": row_length, "unwrap": texts.unwrap, "num_proc": texts.num_proc}
-    train = packed_dataset(texts.sources, held_out=held_out, **how)
+    train = packed_dataset(sources, held_out=held_out, **how)
     if not own and held_out is None:
         return train, None, None
-    rows = packed_dataset(own or texts.sources, held_out=held_out, validation=not own, **how)
+    rows = packed_dataset(own or sources, held_out=held_out, validation=not own, **how)
     step = max(1.0, len(rows) / texts.validation_rows)
     rows = rows.select([int(number * step) for number in range(min(len(rows), texts.validation_rows))])
     return train, rows, ", ".join(own) or held_out.description

@@ -75,7 +75,6 @@ class PretrainingArguments(LauncherArguments):
     weight_decay: float = flag(0.01, "Decay of matrices; with Muon of all but norms.")
     optimizer: str = flag("trainer", "That of --optim, or torch's Muon for the blocks' matrices.", ["trainer", "muon"])
     per_device_train_batch_size: int = flag(16, "Rows of a step and device.")
-    save_strategy: str = flag("steps", "When to save.")
     save_steps: float = flag(200, "Steps between checkpoints.")
     save_total_limit: int | None = flag(2, "Checkpoints that are kept.")
     eval_strategy: str = flag("steps", "When to evaluate the held-out rows.")
@@ -166,21 +165,17 @@ def model_and_tokenizer(texts: TextArguments, shape: ShapeArguments) -> tuple[GP
 
 def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
     """The configuration of a new model for a tokenizer."""
+    tokens = {"start": "bos", "delimiter": "sep", "classify": "cls", "pad": "pad", "bos": "bos", "mask": "mask"}
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{token}_token_id") for name, token in tokens.items()}
     specials = (tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id)
     return GPTConfig(
         vocab_size=len(tokenizer),
         n_head=shape.n_head or 3,
         final_norm=shape.norm_first,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        start_token_id=tokenizer.bos_token_id,
-        delimiter_token_id=tokenizer.sep_token_id,
-        classify_token_id=tokenizer.cls_token_id,
-        mask_token_id=tokenizer.mask_token_id,
         is_causal=not shape.masked,
         untrained_token_ids=[token_id for token_id in specials if token_id is not None],
         attn_implementation=shape.attn_implementation,
-        **NEW_SHAPE | shape.shape() | dict.fromkeys(DROPOUTS, shape.dropout or 0.0),
+        **ids | NEW_SHAPE | shape.shape() | dict.fromkeys(DROPOUTS, shape.dropout or 0.0),
     )
 
 

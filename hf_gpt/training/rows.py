@@ -22,8 +22,6 @@ def load_task_data(data: DataArguments, splits: Sequence[str] | None = None) -> 
         raise ValueError("--tasks and --data_dirs are for finetuning on several tasks together.")
     if not data.task:
         raise ValueError("Name a task with --task; --list_tasks prints all.")
-    if data.task == "custom" and data.train_file is None and splits is None:
-        raise ValueError("--task custom needs --train_file and the names of its columns.")
     return load_task(data.spec() if data.task == "custom" else data.task, data.data_dir, splits=splits)
 
 

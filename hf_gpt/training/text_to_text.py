@@ -132,36 +132,31 @@ class TextToTextTrainer(GPTTrainer):
             sums = [model.language_model_loss(*row, excluded=model.excluded_token_ids).float() for row in rows]
         return None, torch.stack([torch.stack(sums), weights.sum(dim=1)], dim=1), inputs["labels"][:, :1]
 
+    @torch.no_grad()
     def predict_texts(self, rows: Dataset) -> tuple[list[str], dict[str, float]]:
         """
-        The texts that are generated for encoded rows, and of rows with a target the metrics, loss and perplexity. As
-        the model writes lower case and words apart, so do the references that it is compared with.
+        What the model writes behind the prompts of encoded rows, each process of some of the batches; and of rows with
+        a target the metrics, loss and perplexity. References are written as the model writes: lower case, words apart.
         """
-        texts, scores, tokenizer = self.generate_texts(rows), {}, self.processing_class
-        labelled = [number for number, label in enumerate(rows["label"]) if label]
-        if labelled:
+        args, model, tokenizer = self.args, self.model.eval(), self.processing_class
+        given = [ids[: ends[0] + 1] for ids, ends in zip(rows["input_ids"], rows["path_ends"], strict=True)]
+        order = sorted((row for row, empty in enumerate(rows[EMPTY]) if not empty), key=lambda row: -len(given[row]))
+        batches = [order[at : at + args.eval_batch_size] for at in range(0, len(order), args.eval_batch_size)]
+        written, pad = {}, model.config.pad_token_id
+        for batch in tqdm(batches[args.process_index :: args.world_size], "generating", disable=args.disable_tqdm):
+            width = len(given[batch[0]])
+            ids = torch.tensor([[*[pad] * (width - len(given[row])), *given[row]] for row in batch]).to(args.device)
+            output = model.generate(input_ids=ids, attention_mask=ids.ne(pad).long())
+            written |= dict(zip(batch, self.decode(output[:, width:].tolist()), strict=True))
+        for others in gather_object([written]):
+            written |= others
+        texts, scores = [written.get(row, "") for row in range(len(rows))], {}
+        if labelled := [number for number, label in enumerate(rows["label"]) if label]:
             ids = tokenizer([rows["label"][number] for number in labelled], add_special_tokens=False)["input_ids"]
             scores = self.measure(self.decode(ids), [texts[number] for number in labelled])
             found = self.predict(rows.select(labelled)).metrics
             scores |= {name: float(found[f"test_{name}"]) for name in ("loss", "perplexity")}
         return texts, scores
-
-    @torch.no_grad()
-    def generate_texts(self, rows: Dataset) -> list[str]:
-        """What the model writes behind the prompts of encoded rows; each process takes some of the batches."""
-        args, model, pad = self.args, self.model.eval(), self.model.config.pad_token_id
-        given = [ids[: ends[0] + 1] for ids, ends in zip(rows["input_ids"], rows["path_ends"], strict=True)]
-        order = sorted((row for row, empty in enumerate(rows[EMPTY]) if not empty), key=lambda row: -len(given[row]))
-        batches = [order[at : at + args.eval_batch_size] for at in range(0, len(order), args.eval_batch_size)]
-        texts = {}
-        for batch in tqdm(batches[args.process_index :: args.world_size], "generating", disable=args.disable_tqdm):
-            width = len(given[batch[0]])
-            ids = torch.tensor([[*[pad] * (width - len(given[row])), *given[row]] for row in batch]).to(args.device)
-            output = model.generate(input_ids=ids, attention_mask=ids.ne(pad).long())
-            texts |= dict(zip(batch, self.decode(output[:, width:].tolist()), strict=True))
-        for others in gather_object([texts]):
-            texts |= others
-        return [texts.get(row, "") for row in range(len(rows))]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Texts of token ids, without special tokens."""

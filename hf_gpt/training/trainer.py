@@ -17,13 +17,7 @@ from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState, TrainerState
-from transformers.trainer_utils import (
-    PREFIX_CHECKPOINT_DIR,
-    EvalLoopOutput,
-    TrainOutput,
-    rotate_checkpoints,
-    sort_checkpoints,
-)
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, sort_checkpoints
 from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files import UNFINISHED, read_json, write_json
@@ -31,7 +25,7 @@ from ..hub import check_base_model, push
 from ..model.modeling_gpt import GPTTaskModel
 from ..performance import use_fast_float32
 from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset, TokenTreeCollator
-from .arguments import FineTuningArguments, LauncherArguments
+from .arguments import LauncherArguments
 from .optimization import ReleaseAdam, clip_gradients, get_release_schedule
 from .unfreezing import level_of, scale_by_level, unfreezing_plan
 
@@ -49,11 +43,6 @@ def checkpoints_in(output: Path) -> list[Path]:
     return [Path(path) for path in reversed(sort_checkpoints(str(output))) if state_of(path)]
 
 
-def has_optimizer(checkpoint: Path) -> bool:
-    """Whether a checkpoint has the optimizer's state, without which a run would go another way."""
-    return any(checkpoint.glob("optimizer*"))
-
-
 def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
     """
     The newest checkpoint from which every process resumes to the same bits; None where there is no checkpoint, a
@@ -62,13 +51,11 @@ def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
     ranks = [""] if args.world_size == 1 else [f"_{rank}" for rank in range(args.world_size)]
     states, found = {f"rng_state{rank}.pth" for rank in ranks}, checkpoints_in(output)
     for path in found:
-        if {file.name for file in path.glob("rng_state*")} == states and has_optimizer(path):
+        if {file.name for file in path.glob("rng_state*")} == states and any(path.glob("optimizer*")):
             return path
     if found:
-        raise ValueError(
-            f"{output} holds checkpoints, but none that {args.world_size} process(es) resume from to the same bits. "
-            "Name one with --resume_from_checkpoint, or start again with --overwrite_output_dir."
-        )
+        problem = f"holds checkpoints, but none that {args.world_size} process(es) resume from to the same bits"
+        raise ValueError(f"{output} {problem}: name one with --resume_from_checkpoint, or --overwrite_output_dir.")
     return None
 
 
@@ -177,10 +164,9 @@ class WholeCheckpointTrainer(Trainer):
 
     def divergence(self, what: str) -> ValueError:
         """The error that ends a run that has diverged."""
-        return ValueError(
-            f"Training has diverged: {what} at step {self.state.global_step}, and nothing of that is saved. Lower the "
-            f"--learning_rate ({self.args.learning_rate:g}), or clip gradients (--max_grad_norm)."
-        )
+        advice = f"Lower the --learning_rate ({self.args.learning_rate:g}), or clip gradients (--max_grad_norm)"
+        where = f"at step {self.state.global_step}, and nothing of that is saved"
+        return ValueError(f"Training has diverged: {what} {where}. {advice}.")
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         self.refuse_diverged_weights()
@@ -279,8 +265,6 @@ class GPTTrainer(WholeCheckpointTrainer):
     parameters keep their values and their moments, and the gradient's norm is that of those that are trained.
     """
 
-    args: FineTuningArguments
-
     def __init__(self, model: Any = None, args: Any = None, **kwargs: Any):
         if kwargs.get("eval_dataset") is None and args is not None:
             args.eval_strategy, args.load_best_model_at_end = "no", False
@@ -345,7 +329,7 @@ class GPTTrainer(WholeCheckpointTrainer):
             lengths = rows.rows.with_format("numpy")[self.args.length_column_name][:]
         return LengthGroupedSampler(lengths, batch_size, seed, fillers=rows.fillers)
 
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """The Trainer's own. It leaves the random state alone, so that training goes the same way without it."""
         with torch.random.fork_rng(devices=[]):  # what is drawn there, by loaders, is drawn on the CPU
             return super().evaluation_loop(*args, **kwargs)
