@@ -16,6 +16,7 @@ from .conversion.sources import KINDS, NEW_ROWS, lacks_special_tokens, recognise
 from .conversion.stock import STOCK_CONFIGS
 from .conversion.tokenizers import release_tokenizer
 from .files import GPT_MINI, flag, reading
+from .files.ranges import check_ranges
 from .files.weights import load_weights
 from .hub.downloads import local_folder
 from .model.configuration_gpt import GPTConfig
@@ -127,6 +128,9 @@ class NamesModel:
     tokenizer_name: str | None = flag(None, "Folder or Hub id of the tokenizer; by default the model's own.")
     revision: str = flag("main", "Branch, tag or commit of a model on the Hub.")
     n_head: int | None = flag(None, "Attention heads of OpenAI's files whose width is not 64 times their number.")
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
     @cached_property
     def source(self) -> Source:

@@ -66,7 +66,6 @@ OVERRIDDEN = {
     "transformers.Trainer._get_eval_sampler": "predictions come in the order of the rows",
     "transformers.Trainer._get_train_sampler": "rows of similar length, or of several tasks",
     "transformers.Trainer._init_training_state": "the best checkpoint is found by name: a folder can move",
-    "transformers.Trainer._push_from_checkpoint": "the output folder is pushed when it is whole, not checkpoints",
     "transformers.Trainer._run_epoch": "a run that has ended inside an epoch trains no further",
     "transformers.Trainer._save_checkpoint": "weights are checked before, and a replaced checkpoint is not whole",
     "transformers.Trainer._save_rng_state": "all processes have written before trainer_state.json says so",

@@ -17,7 +17,7 @@ from ..tasks.report import write_predictions
 from ..tasks.spec import SPLITS, TEXT_TO_TEXT, TaskSpec
 from ..training.arguments import DataArguments, LauncherArguments, ModelArguments
 from ..training.finetune import lacks_label, predict_split
-from ..training.loading import has_classes, load_model, other_head
+from ..training.loading import load_model, other_head
 from ..training.rows import encode_task, input_transform, load_task_data
 from ..training.text_to_text import TextToTextTrainer, declare_targets, saved_settings
 from ..training.trainer import GPTTrainer, choose_products
@@ -58,7 +58,8 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         if data.task == "custom" and not args.zero_shot and saved_settings(source.config(n_head=model_args.n_head)):
             described = replace(data, task_family=TEXT_TO_TEXT)
         elif data.task == "custom" and data.train_file is None and not args.zero_shot:
-            if source.kind != "tf-release" and has_classes(source.config()):
+            kinds = [] if source.kind == "tf-release" else source.config().architectures or []
+            if any(kind.endswith("Classification") for kind in kinds):  # of texts or words
                 described = data.with_labels_of(source.config())
             _check_head(source, described.spec())
         task = load_task_data(described, splits=(args.split,))
@@ -73,7 +74,7 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
             model = _load_head(model_args, spec, tokenizer, args)
             declare_targets(model, spec, tokenizer, data)
             transform = input_transform(data, spec, model.config, tokenizer, virtual_tokens(model))
-        rows = encode_task(task, data, tokenizer, transform, splits=[args.split])[args.split]
+        rows = encode_task(task, data, tokenizer, transform)[args.split]
     unlabelled = lacks_label(rows)
     measured = int((~unlabelled).sum()) if unlabelled.shape == (len(rows),) else len(rows)
     if args.process_index == 0:

@@ -22,7 +22,6 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from ..cards.features import describe_rows, features_card
 from ..conversion.tokenizers import check_ids
 from ..files import atomic, check_empty, check_settings, flag, output_folder, read_json, reading, write_json
-from ..files.ranges import check_ranges
 from ..loading import NamesModel
 from ..model.modeling_gpt import GPTModel
 from ..performance import pack_for_inference, use_fast_float32
@@ -69,7 +68,7 @@ class FeatureArguments(NamesModel):
     overwrite_output_dir: bool = flag(False, "Replace the features that an earlier run left in --output_dir.")
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        super().__post_init__()
         if taken := {*COLUMNS} & set(self.keep_columns or ()):
             raise ValueError(f"--keep_columns {', '.join(sorted(taken))}: the features have a column of that name.")
         self.rows_per_shard = self.rows_per_shard or (500 if self.pooling == "none" else 10_000)

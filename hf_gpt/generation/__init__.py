@@ -10,7 +10,6 @@ import torch
 
 from ..conversion.tokenizers import check_ids
 from ..files import flag, write_json, write_text
-from ..files.ranges import check_ranges
 from ..files.weights import generation_settings
 from ..loading import NamesModel
 from ..model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
@@ -26,9 +25,6 @@ class LanguageModelArguments(NamesModel):
         help="Folder or Hub id of a language model: hf_gpt, OpenAI's release, transformers' own, or an adapter."
     )
     device: str | None = flag(None, "Such as cpu or cuda:1; by default the accelerator, if there is one.")
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     def load(self, model_class: type[GPTPreTrainedModel] = GPTForCausalLM) -> tuple[GPTPreTrainedModel, GPTTokenizer]:
         """The model on its device, and its tokenizer; a `ValueError` or `OSError` for what cannot be loaded."""

@@ -21,9 +21,7 @@ from .unfreezing import KINDS
 class ModelArguments(NamesModel):
     """Which model, and its settings."""
 
-    model_name_or_path: str | None = flag(
-        None, "Folder or Hub id of a model (also fine-tuned, or an adapter), or the OpenAI release."
-    )
+    model_name_or_path: str | None = flag(None, "Folder or Hub id of a model or an adapter, or the OpenAI release.")
     keep_head: bool = flag(False, "Keep the head of a fine-tuned model, whose labels must be the task's.")
     random_weights: bool = flag(False, "Keep the model's shape but initialize its weights randomly: no pretraining.")
     transfer_layers: int | None = flag(None, "Lowest layers to keep; the others are randomly initialized.")
@@ -32,19 +30,12 @@ class ModelArguments(NamesModel):
     release_quirks: bool = flag(False, "Train as the release does where it errs (see GPTConfig).")
     attn_implementation: str | None = flag(None, "By default sdpa.", ["sdpa", "eager", "flex_attention"])
     adaptation: str = flag(
-        "full",
-        "What is trained: everything (full), the head alone (frozen), or an adapter and the head.",
-        ["full", "frozen", *METHODS],
+        "full", "Train everything, the head alone (frozen), or an adapter and the head.", ["full", "frozen", *METHODS]
     )
-    layers: str | None = flag(
-        None, "With --adaptation frozen, what the head reads: last, mix (learnt, of all), or a layer's number."
-    )
+    layers: str | None = flag(None, "What a frozen model's head reads: last, mix (learnt), or a layer's number.")
     adapter_size: int | None = flag(None, "Rank of lora (8), tokens of prefix and prompt (20), width of houlsby (32).")
     use_dora: bool = flag(False, "With --adaptation lora: DoRA.")
     use_rslora: bool = flag(False, "With --adaptation lora: rank-stabilised LoRA.")
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
 
 @dataclass
@@ -57,9 +48,7 @@ class DataArguments(CustomTask):
     tasks: list[str] | None = flag(None, "Tasks that are trained together, a head for each on one transformer.")
     data_dirs: list[str] | None = flag(None, "With --tasks: folders of published files, as trec=FOLDER sst2=FOLDER.")
     max_length: int | None = flag(None, "Longest sequence in tokens; by default the model's context.")
-    truncation: str = flag(
-        "longest_first", "What is left out of a text that is too long; half is the release's rule.", TRUNCATION_RULES
-    )
+    truncation: str = flag("longest_first", "What long texts lose; half is the release's rule.", TRUNCATION_RULES)
     share_prefix: bool = flag(True, "Compute what the sequences of a row have in common once.")
     max_train_rows: int | None = flag(None, "Train on so many rows only, chosen once for all.")
     max_eval_rows: int | None = flag(None, "Evaluate on so many rows only.")
@@ -81,10 +70,8 @@ def check_launch() -> None:
     if is_for_gpus and not torch.accelerator.is_available():
         raise ValueError(f"accelerate was configured for GPUs, and there is none. Use {on_cpus}.")
     if torch.cuda.device_count() > 1 and not has_launcher:
-        raise ValueError(
-            f"{torch.cuda.device_count()} GPUs are visible but there is no launcher. Start one process per GPU with "
-            "`accelerate launch scripts/finetune.py ...`, or choose one GPU with CUDA_VISIBLE_DEVICES=0."
-        )
+        problem = f"{torch.cuda.device_count()} GPUs are visible but there is no launcher"
+        raise ValueError(f"{problem}. Start with `accelerate launch`, or choose one GPU with CUDA_VISIBLE_DEVICES=0.")
     if on_cpu and "MASTER_ADDR" in settings and not has_launcher:
         raise ValueError(f"accelerate was asked for several CPU processes but started only this one. Use {on_cpus}.")
 
@@ -100,11 +87,7 @@ class LauncherArguments(TrainingArguments):
     report_to: list[str] = flag(["none"], "Trackers, such as tensorboard.")
     remove_unused_columns: bool = flag(False, "The collator reads all columns.")
     use_cache: bool = flag(True, "What the saved configuration says; training has no cache.")
-    fast_float32: bool | None = flag(
-        None,
-        "Products of float32 on the CPU by oneDNN instead of MKL (hf_gpt.use_fast_float32); by default where a trial "
-        "shows them to be faster and as exact. A resumed run keeps its choice.",
-    )
+    fast_float32: bool | None = flag(None, "CPU products of float32 by oneDNN; by default if faster and as exact.")
 
     def __post_init__(self) -> None:
         if not self.output_dir:
@@ -143,9 +126,7 @@ class FineTuningArguments(LauncherArguments):
         "(head_first), or each block alone from the bottom and then everything (chain_thaw).",
         ["none", *KINDS],
     )
-    unfreeze_every: str | None = flag(
-        None, "Length of its stages: epoch, or updates; by default all alike (head_first: a tenth of all updates)."
-    )
+    unfreeze_every: str | None = flag(None, "Length of a stage: epoch, or updates (default: equal; head_first: 1/10).")
     train_sampling_strategy: str = flag("group_by_length", "Batches of rows of like length, or random.")
     eval_strategy: str = flag("epoch", "When to evaluate.")
     save_strategy: str = flag("epoch", "When to save a checkpoint.")
@@ -179,7 +160,6 @@ def check_adaptation(model_args: ModelArguments, data: DataArguments, args: Fine
         if is_given and adaptation != "full":
             raise ValueError(f"{name} is for training the whole model, not for --adaptation {adaptation}.")
     if args.is_sharded and (args.unfreeze != "none" or is_frozen):
-        name = "--adaptation frozen" if is_frozen else "--unfreeze"
-        raise ValueError(f"{name} goes with one process or several with whole models (DDP), not with sharded ones.")
+        raise ValueError("--unfreeze and --adaptation frozen go with whole models (DDP), not with sharded ones.")
     if is_frozen and args.activation_checkpointing:
         raise ValueError("Frozen features need no backward pass: leave out --activation_checkpointing.")

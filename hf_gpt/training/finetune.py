@@ -1,12 +1,12 @@
 """Fine-tuning on a task or several, from arguments to metrics, predictions and a card: `run`, top to bottom."""
 
 import copy
-import dataclasses
 import shutil
-import statistics
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -24,16 +24,15 @@ from ..hub.checks import EVAL_RESULTS
 from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData, TaskSpec, metrics, report
-from ..tasks.metrics import compute_metrics_for, logits_of
 from ..tasks.spec import TEXT_TO_TEXT
 from ..trees.collators import TokenTreeCollator
 from .arguments import DataArguments, FineTuningArguments, LauncherArguments, ModelArguments, check_adaptation
-from .frozen import FEATURES, FeatureCollator, FrozenFeatureHead, cache_features
+from .frozen import FEATURES, FrozenFeatureHead, cache_features, collate_features
 from .loading import check_resumption, describe_start, load_model
 from .multi_task import MEAN_METRIC, MultiTaskModel, MultiTaskTrainer, tasks_of
 from .rows import encode_task, input_transform, load_task_data, longest_first
 from .text_to_text import TextToTextTrainer, declare_targets
-from .trainer import GPTTrainer, choose_products, has_optimizer, is_whole, last_checkpoint
+from .trainer import GPTTrainer, choose_products, last_checkpoint, state_of
 
 # What a run writes into its folder. A whole model and an adapter in one folder would be taken for each other.
 RESULT_FILES = (files.METRICS, files.PREDICTIONS, files.PRETRAINING, files.CARD, files.FACTS, HEAD_CONFIG)
@@ -59,13 +58,10 @@ class Part:
 def run(model_args: ModelArguments, data: DataArguments, args: FineTuningArguments) -> dict[str, Any]:
     """
     Fine-tune, evaluate, and write model, tokenizer, predictions, metrics and card into `args.output_dir`, or with
-    `data.tasks` into a folder for each.
-
-    Returns:
-        `dict`: what `metrics.json` holds, which is written last: `metrics` by split and name; `chance`, the main
-            metric on the validation rows without reading the texts; `train_seconds` since the run was resumed;
-            `warnings`; and settings. Of several tasks, these of each in `tasks`. Wrong input is a `ValueError` or
-            `FileNotFoundError` before training starts or a file is overwritten.
+    `data.tasks` into a folder for each. What `metrics.json` holds, which is written last, is returned: `metrics` by
+    split and name; `chance`, the main metric on the validation rows without reading the texts; `train_seconds` since
+    the run was resumed; `warnings`; and settings. Of several tasks, these of each in `tasks`. Wrong input is a
+    `ValueError` or `FileNotFoundError` before training starts or a file is overwritten.
     """
     if not model_args.model_name_or_path:
         raise ValueError("Name a model with --model_name_or_path: an hf_gpt folder, a Hub id or the release's folder.")
@@ -129,10 +125,8 @@ def check_output_dir(args: LauncherArguments) -> str | None:
         if args.process_index == 0:
             print(f"{output} holds no checkpoint yet: training starts at the beginning.", flush=True)
     elif resume is not None:
-        if not is_whole(Path(resume)):
-            raise ValueError(f"--resume_from_checkpoint {resume} is not a whole checkpoint: no trainer_state.json.")
-        if not has_optimizer(Path(resume)):
-            raise ValueError(f"--resume_from_checkpoint {resume} has no optimizer's state.")
+        if not (state_of(resume) and any(Path(resume).glob("optimizer*"))):
+            raise ValueError(f"--resume_from_checkpoint {resume} is not a whole checkpoint with an optimizer's state.")
         return resume
     files.check_empty(output, may_replace, f"{files.OVERWRITE} Or resume with --resume_from_checkpoint last.")
     return None
@@ -168,18 +162,17 @@ def make_trainer(
             specs={part.task.spec.name: part.task.spec for part in parts},
             **more,
         )
-    (part,) = parts
-    if part.task.spec.family == TEXT_TO_TEXT:
-        args.metric_for_best_model, args.greater_is_better = "eval_loss", False
-        rows = {"train_dataset": part.rows["train"], "eval_dataset": longest_first(part.rows["validation"])[0]}
-        return TextToTextTrainer(metrics=part.task.spec.metrics, **rows, **more)
-    args.metric_for_best_model = f"eval_{part.task.spec.main_metric}"
+    (part,), spec = parts, parts[0].task.spec
     if isinstance(model, FrozenFeatureHead):
         part.rows = cache_features(part.model, part.rows, collator, args)
-        collator = FeatureCollator(model.config)
-    train, (validation, _) = part.rows["train"], longest_first(part.rows["validation"])
-    more |= {"data_collator": collator, "compute_metrics": compute_metrics_for(part.task.spec, validation)}
-    return GPTTrainer(train_dataset=train, eval_dataset=validation, **more)
+        collator = partial(collate_features, config=model.config)
+    more |= {"train_dataset": part.rows["train"], "eval_dataset": longest_first(part.rows["validation"])[0]}
+    if spec.family == TEXT_TO_TEXT:
+        args.metric_for_best_model, args.greater_is_better = "eval_loss", False
+        return TextToTextTrainer(metrics=spec.metrics, **more)
+    args.metric_for_best_model = f"eval_{spec.main_metric}"
+    measure = metrics.compute_metrics_for(spec, more["eval_dataset"])
+    return GPTTrainer(data_collator=collator, compute_metrics=measure, **more)
 
 
 def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[Any, dict[str, float]]:
@@ -187,11 +180,11 @@ def predict_split(trainer: GPTTrainer, rows: Dataset, spec: TaskSpec) -> tuple[A
     if isinstance(trainer, TextToTextTrainer):
         return trainer.predict_texts(rows)
     rows, places = longest_first(rows)
-    trainer.compute_metrics = compute_metrics_for(spec, rows)
+    trainer.compute_metrics = metrics.compute_metrics_for(spec, rows)
     prediction = trainer.predict(rows.remove_columns("label") if lacks_label(rows).all() else rows)
     found = {name: prediction.metrics.get(f"test_{name}") for name in spec.metrics}
     scores = {name: float(value) for name, value in found.items() if value is not None}
-    return logits_of(prediction.predictions, spec)[places], scores
+    return metrics.logits_of(prediction.predictions, spec)[places], scores
 
 
 def lacks_label(rows: Dataset) -> np.ndarray:
@@ -305,7 +298,7 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
     if args.resume_from_checkpoint not in (None, "last"):
         raise ValueError("--seeds resumes by itself where it was stopped: leave out --resume_from_checkpoint.")
     output, records, is_first = Path(args.output_dir), {}, args.process_index == 0
-    settings = dataclasses.asdict(model_args) | dataclasses.asdict(data)
+    settings = asdict(model_args) | asdict(data)
     settings |= {name: value for name, value in args.to_dict().items() if name in _SHARED and name != "seeds"}
     with args.main_process_first(desc="checking the folder"):
         if (output / SETTINGS).is_file() and not args.overwrite_output_dir:
@@ -321,15 +314,14 @@ def run_seeds(model_args: ModelArguments, data: DataArguments, args: FineTuningA
         record = output / f"seed-{seed}" / files.METRICS
         if record.is_file():
             records[seed] = files.read_json(record)
-            continue
-        if is_first:
-            print(f"Seed {seed} ({len(records) + 1} of {args.seeds})", flush=True)
-        own = copy.deepcopy(args)
-        own.output_dir, own.seed, own.overwrite_output_dir = str(record.parent), seed, False
-        own.resume_from_checkpoint = "last"
-        for earlier in records.values():
-            own.fast_float32 = earlier.get("fast_float32", False)
-        records[seed] = run(model_args, data, own)
+        else:
+            if is_first:
+                print(f"Seed {seed} ({len(records) + 1} of {args.seeds})", flush=True)
+            own = copy.deepcopy(args)
+            own.output_dir, own.seed, own.overwrite_output_dir = str(record.parent), seed, False
+            own.resume_from_checkpoint = "last"
+            records[seed] = run(model_args, data, own)
+        args.fast_float32 = records[seed].get("fast_float32", False)  # all seeds alike
     results = summarise(records)
     if is_first:
         files.write_json(output / RESULTS, results)
@@ -349,8 +341,7 @@ def summarise(records: dict[int, dict[str, Any]]) -> dict[str, Any]:
     first = next(iter(records.values()))
     found: dict[str, dict[str, Any]] = {split: {} for split in first["metrics"]}
     for split, name in ((split, name) for split, names in first["metrics"].items() for name in names):
-        values = [record["metrics"][split][name] for record in records.values()]
-        spread = {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}
-        found[split][name] = {"values": values, **spread}
+        runs = [record["metrics"][split][name] for record in records.values()]
+        found[split][name] = {"values": runs, "median": median(runs), "lowest": min(runs), "highest": max(runs)}
     kept = {name: first[name] for name in ("task", "main_metric", "chance", "rows", "model", "random_weights")}
     return {**kept, "seeds": list(records), "metrics": found}

@@ -2,14 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from datasets import Dataset, Features, Value
-from datasets import Sequence as Array
+from datasets import Dataset
 from torch import nn
 from transformers import TrainingArguments
 
@@ -53,23 +51,20 @@ class FrozenFeatureHead(nn.Module):
         return GPTTaskOutput(loss=loss, logits=logits, task_loss=None if loss is None else loss.clone())
 
 
-@dataclass
-class FeatureCollator:
-    """Batches of cached features of a model of this configuration, for `FrozenFeatureHead`."""
-
-    config: GPTConfig
-
-    def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-        """The tensors of `FrozenFeatureHead.forward`; a row without `features` (`PaddedDataset`) has a path of 0."""
-        shape = (len(self.config.layers_of_head), self.config.n_embd)
-        filler = np.zeros(math.prod(shape), dtype=np.float32)
-        found = [row.get("features", filler) for row in rows]
-        counts = torch.tensor([len(row) // len(filler) for row in found])
-        present = torch.arange(int(counts.max())) < counts.unsqueeze(1)  # (batch, paths)
-        features = torch.zeros(*present.shape, *shape)  # (batch, paths, layers, n_embd)
-        features[present] = torch.from_numpy(np.concatenate(found)).view(-1, *shape)
-        batch = {"features": features, "present": present}
-        return batch | ({"labels": collate_labels([row["label"] for row in rows])} if "label" in rows[0] else {})
+def collate_features(rows: Sequence[Mapping[str, Any]], config: GPTConfig) -> dict[str, torch.Tensor]:
+    """
+    Rows of cached features of a model of this configuration as what `FrozenFeatureHead.forward` takes; a row without
+    `features` (`PaddedDataset`) has a path of 0.
+    """
+    shape = (len(config.layers_of_head), config.n_embd)
+    filler = np.zeros(math.prod(shape), dtype=np.float32)
+    found = [row.get("features", filler) for row in rows]
+    counts = torch.tensor([len(row) // len(filler) for row in found])
+    present = torch.arange(int(counts.max())) < counts.unsqueeze(1)  # (batch, paths)
+    features = torch.zeros(*present.shape, *shape)  # (batch, paths, layers, n_embd)
+    features[present] = torch.from_numpy(np.concatenate(found)).view(-1, *shape)
+    batch = {"features": features, "present": present}
+    return batch | ({"labels": collate_labels([row["label"] for row in rows])} if "label" in rows[0] else {})
 
 
 def cache_features(
@@ -82,16 +77,14 @@ def cache_features(
     model.to(args.device).eval()
     folder = Path(args.output_dir) / FEATURES
     folder.mkdir(parents=True, exist_ok=True)
-    dropped, found = [name for name in TREE_FEATURES if name != "path_ends"], {}
+    found = {}
     for split, rows in encoded.items():
-        kept = {name: kind for name, kind in rows.features.items() if name not in dropped}
         # The first process computes, and the others read its file.
         with args.main_process_first(desc=f"features of {split}"):
             found[split] = rows.map(
                 lambda batch: {"features": _features_of(batch, model, collator)},
                 batched=True,
-                remove_columns=dropped,
-                features=Features(kept | {"features": Array(Value("float32"))}),
+                remove_columns=[name for name in TREE_FEATURES if name != "path_ends"],
                 load_from_cache_file=args.process_index > 0,
                 new_fingerprint=f"{rows._fingerprint}-features",
                 cache_file_name=str(folder / f"{split}.arrow"),

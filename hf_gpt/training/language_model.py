@@ -7,7 +7,7 @@ import numpy as np
 from torch import nn
 from torch.optim import Optimizer
 
-from ..trees.collators import IGNORED_LABEL, MaskedRows
+from ..trees.collators import IGNORED_LABEL, MaskedRows, collate_packed_rows
 from .optimization import MuonAndAdamW
 from .trainer import SetEpoch, WholeCheckpointTrainer
 
@@ -25,18 +25,14 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
     """
 
     def __init__(self, *args: Any, train_dataset: Any, **kwargs: Any):
-        super().__init__(*args, train_dataset=train_dataset, **kwargs)
-        self.is_masked = isinstance(train_dataset, MaskedRows)
+        super().__init__(*args, train_dataset=train_dataset, data_collator=collate_packed_rows, **kwargs)
+        self.is_masked, self.measures = isinstance(train_dataset, MaskedRows), ("perplexity", "word_perplexity")
         if self.is_masked:
+            self.measures = ("masked_perplexity", "masked_word_accuracy")
             self.args.prediction_loss_only = False
             self.preprocess_logits_for_metrics = lambda found, labels: found.argmax(-1)
             self.compute_metrics = lambda found: {"masked_word_accuracy": masked_word_accuracy(*found, train_dataset)}
             self.add_callback(SetEpoch(train_dataset))
-
-    @property
-    def measures(self) -> tuple[str, str]:
-        """Names of what an evaluation adds to its loss."""
-        return ("masked_perplexity", "masked_word_accuracy") if self.is_masked else ("perplexity", "word_perplexity")
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         """The Trainer's own, or Muon for the matrices of the blocks and AdamW for the rest: norms do not decay."""
@@ -55,7 +51,6 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
         return super().create_optimizer(model)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the perplexities to what an evaluation has found."""
         if (loss := logs.get("eval_loss")) is not None:
             logs[f"eval_{self.measures[0]}"] = perplexity(loss)
             if not self.is_masked:

@@ -67,10 +67,8 @@ def load_model(
     if args.adaptation == "frozen":
         model.base_model.requires_grad_(False)
     elif config.lm_coef == 0 and isinstance(config.head_layers, int):
-        raise ValueError(
-            f"The head of {source.name} reads layer {config.head_layers}, so without the language-model loss "
-            "nothing would train the layers above: keep --lm_coef above 0, or add --adaptation frozen."
-        )
+        problem = f"The head of {source.name} reads layer {config.head_layers}: nothing would train the layers above"
+        raise ValueError(f"{problem}. Keep --lm_coef above 0, or add --adaptation frozen.")
     if args.adaptation in ("full", "frozen"):
         return model
     chosen = {name: True for name in ("use_dora", "use_rslora") if getattr(args, name)}
@@ -136,12 +134,6 @@ def describe_start(args: ModelArguments, family: str = "") -> str:
     merged = ", an adapter merged into its base model" if args.source.kind == "adapter" else ""
     head = "its head is kept" if args.keep_head or family == TEXT_TO_TEXT else "the head is newly initialized"
     return f"{found}{merged}{args.source.new_rows}; {head}"
-
-
-def has_classes(config: GPTConfig) -> bool:
-    """Whether the head of a model has labels, of texts or words."""
-    classifiers = {GPTForSequenceClassification.__name__, GPTForTokenClassification.__name__}
-    return not classifiers.isdisjoint(config.architectures or ())
 
 
 def other_head(source: Source, spec: TaskSpec) -> str | None:

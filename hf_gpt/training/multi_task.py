@@ -10,7 +10,6 @@ from datasets import Dataset
 from torch import nn
 from torch.utils.data import ConcatDataset
 
-from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import GPTTaskModel, GPTTaskOutput
 from ..tasks import TaskSpec
 from ..tasks.metrics import compute_metrics_for
@@ -31,6 +30,8 @@ class MultiTaskModel(nn.Module):
     def __init__(self, task_models: Mapping[str, GPTTaskModel]):
         super().__init__()
         self.transformer = next(iter(task_models.values())).transformer
+        self.config = self.transformer.config
+        self.gradient_checkpointing_enable = self.transformer.gradient_checkpointing_enable
         self.heads = nn.ModuleDict()
         for task, model in task_models.items():
             model.transformer = self.transformer
@@ -39,27 +40,14 @@ class MultiTaskModel(nn.Module):
         # In a dict of Python, so that torch does not find the shared parameters again in every model; by folder.
         self.task_models = dict(task_models)
 
-    @property
-    def config(self) -> GPTConfig:
-        """The configuration of the transformer, which is that of the first task."""
-        return self.transformer.config
-
-    def train(self, mode: bool = True) -> "MultiTaskModel":
-        """As any module's; the tasks' models, whose modules these are, follow."""
-        for model in self.task_models.values():
-            model.train(mode)
-        return super().train(mode)
-
-    def gradient_checkpointing_enable(self, **kwargs: Any) -> None:
-        """As `PreTrainedModel`'s."""
-        self.transformer.gradient_checkpointing_enable(**kwargs)
-
     def forward(self, task: str, labels: torch.Tensor | None = None, **inputs: Any) -> GPTTaskOutput:
         """
         Output of one task's model, whose inputs these are; see `GPTTaskModel`. In training the other heads are part of
         the loss with the factor 0, so that every parameter has a gradient, as `DistributedDataParallel` wants it.
         """
-        outputs = self.task_models[task](labels=labels, **inputs)
+        model = self.task_models[task]
+        model.training = self.training  # its modules are ours
+        outputs = model(labels=labels, **inputs)
         if self.training and outputs.loss is not None:
             outputs.loss = outputs.loss + 0 * sum(parameter.sum() for parameter in self.unused_parameters(task))
         return outputs
@@ -75,23 +63,15 @@ class MultiTaskTrainer(GPTTrainer):
     whose head alone moves; the log holds `task_loss_TASK`, the mean over its steps.
     """
 
-    model: MultiTaskModel
-
     def __init__(
-        self,
-        model: MultiTaskModel,
-        args: FineTuningArguments,
-        train_dataset: Mapping[str, Dataset],
-        specs: Mapping[str, TaskSpec],
-        **kwargs: Any,
+        self, model: Any, args: Any, train_dataset: dict[str, Dataset], specs: dict[str, TaskSpec], **more: Any
     ):
-        self.specs = dict(specs)
+        self.specs = specs
         batch_size = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
         rows = ConcatDataset(PaddedDataset(part, batch_size) for part in train_dataset.values())
-        super().__init__(model, args, train_dataset=rows, **kwargs)
+        super().__init__(model, args, train_dataset=rows, **more)
 
     def train_sampler(self, rows: ConcatDataset, batch_size: int, seed: int) -> MultiTaskSampler:
-        """The order of the training rows, in global batches of one task each."""
         sampler_of = super().train_sampler
         return MultiTaskSampler([sampler_of(part, batch_size, seed) for part in rows.datasets])
 
@@ -104,7 +84,6 @@ class MultiTaskTrainer(GPTTrainer):
         return loss
 
     def loss_terms(self, inputs: dict[str, Any], outputs: Any) -> dict[str, torch.Tensor]:
-        """Both terms, and the task's own loss."""
         terms = super().loss_terms(inputs, outputs)
         return terms | {f"task_loss_{inputs['task']}": terms["task_loss"]}
 
@@ -126,9 +105,7 @@ def tasks_of(model_args: ModelArguments, data: DataArguments, args: FineTuningAr
     tasks, entries = sorted(set(data.tasks)), data.data_dirs or []
     folders = {task: folder for task, _, folder in (entry.partition("=") for entry in entries)}
     if len(tasks) < max(2, len(data.tasks)) or data.task is not None or data.data_dir is not None:
-        raise ValueError(
-            "--tasks: name several tasks, each once; a single one, and its folder, is --task, --data_dir."
-        )
+        raise ValueError("--tasks: name several tasks, each once; a single one, and its folder, is --task/--data_dir.")
     if len(folders) < len(entries) or not folders.keys() <= set(tasks) or not all(folders.values()):
         raise ValueError(f"--data_dirs {' '.join(entries)}: give each of --tasks one folder, as trec=FOLDER.")
     if model_args.adaptation != "full" or args.seeds is not None or args.is_sharded:

@@ -36,8 +36,7 @@ SCHEDULES = {schedule.__name__: schedule for schedule in (warmup_linear, warmup_
 
 def get_release_schedule(optimizer: Optimizer, name: str, total_updates: int, warmup: float = 0.002) -> LambdaLR:
     """One of the release's `SCHEDULES` of finished updates: the first one's rate is 0, and moves but the moments."""
-    schedule = SCHEDULES[name]
-    return LambdaLR(optimizer, lambda step: schedule(step / total_updates, warmup))
+    return LambdaLR(optimizer, lambda step: SCHEDULES[name](step / total_updates, warmup))
 
 
 def clip_gradients(parameters: Iterable[torch.nn.Parameter], max_norm: float) -> torch.Tensor:
@@ -84,15 +83,12 @@ class ReleaseAdam(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
-        """One update, as any optimizer's."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         if self.max_grad_norm > 0:
             parameters = [parameter for group in self.param_groups for parameter in group["params"]]
             clip_gradients(parameters, self.max_grad_norm)
         for group in self.param_groups:
-            trained = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if trained:
-                self._update_group(group, trained)
+            self._update_group(group)
         return loss
 
     def state_dict(self) -> dict:
@@ -101,22 +97,20 @@ class ReleaseAdam(Optimizer):
         states = sorted(packed["state"].items())
         return packed | {"state": {index: {name: state[name] for name in names} for index, state in states}}
 
-    def _update_group(self, group: dict, parameters: list[torch.Tensor]) -> None:
+    def _update_group(self, group: dict) -> None:
         beta1, beta2 = group["betas"]
-        by_step: dict[int, list[torch.Tensor]] = {}
-        for parameter in parameters:
-            state = self.state[parameter]
+        by_step: dict[int, list[tuple]] = {}
+        for p in (parameter for parameter in group["params"] if parameter.grad is not None):
+            state = self.state[p]
             if not state:
-                state |= {"step": 0, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
+                state |= {"step": 0, "exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
             state["step"] += 1
-            by_step.setdefault(state["step"], []).append(parameter)
+            is_decayed = bool(group["weight_decay"]) and (p.ndim >= 2 or group["decay_vectors"])
+            row = (p, p.grad, state["exp_avg"], state["exp_avg_sq"], is_decayed)
+            by_step.setdefault(state["step"], []).append(row)
         # Parameters that were frozen for a while have counted fewer updates: one multi-tensor update per count.
-        for step, members in sorted(by_step.items()):
+        for step, rows in sorted(by_step.items()):
             rate = group["lr"] * math.sqrt(1 - beta2**step) / (1 - beta1**step)
-            rows = []
-            for p in members:
-                is_decayed = bool(group["weight_decay"]) and (p.ndim >= 2 or group["decay_vectors"])
-                rows.append((p, p.grad, self.state[p]["exp_avg"], self.state[p]["exp_avg_sq"], is_decayed))
             for part in _parts(rows):
                 values, gradients, first, second, are_decayed = zip(*part, strict=True)
                 torch._foreach_lerp_(first, gradients, 1 - beta1)
@@ -156,7 +150,6 @@ class MuonAndAdamW(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
-        """One update of both."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         # Loading a state replaces groups and states, so each part takes its own again.
         for part, groups in zip(self._parts, (self.param_groups[:1], self.param_groups[1:]), strict=True):

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import datasets
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Features, List, Value, load_dataset
 from datasets.fingerprint import Hasher
 
 from ..files import flag, reading
@@ -17,8 +16,7 @@ from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.load import cached_rows
 from .text_files import WIKITEXT_SPLIT, WIKITEXT_UNKNOWN, iter_texts, text_of, unwrap_paragraphs, wikitext_articles
 
-_INTEGERS = datasets.Sequence(Value("int32"))
-ROW_FEATURES = Features({"input_ids": _INTEGERS, "starts": _INTEGERS, "words": Value("float64")})
+_FEATURES = Features({"input_ids": List(Value("int32")), "starts": List(Value("int32")), "words": Value("float64")})
 _PARAGRAPHS = 1_000  # of one call of the tokenizer
 # How far behind its place a text may be divided, so as to be divided between paragraphs, lines or words.
 _NEAR = 2_000
@@ -50,17 +48,10 @@ class TextArguments:
         if (self.text_files is None) == (self.dataset_name is None):
             raise ValueError("Name what to train on: either --text_files or --dataset_name.")
 
-    @property
-    def sources(self) -> list[TextSource]:
-        """What to train on."""
-        if self.dataset_name is None:
-            return self.text_files
-        return [{"path": self.dataset_name, "name": self.dataset_config, "split": self.dataset_split}]
-
 
 def _load(source: dict[str, Any]) -> Dataset:
     with reading(f"--dataset_name {source['path']}"):
-        return datasets.load_dataset(**source)
+        return load_dataset(**source)
 
 
 def documents_of(sources: Iterable[TextSource], text_column: str = "text", wikitext: bool = False) -> Iterator[str]:
@@ -163,9 +154,9 @@ def packed_rows(
     Rows of the documents of sources, as `pack_documents` gives them; without the part that is held out, or with
     `validation` of that part alone. For the other arguments see `TextArguments`.
     """
-    join = partial(WIKITEXT_SPLIT.sub, r"\1")
-    change = join if wikitext else unwrap_paragraphs if unwrap else str
-    unknown = WIKITEXT_UNKNOWN if wikitext else None
+    change, unknown = unwrap_paragraphs if unwrap else str, None
+    if wikitext:
+        change, unknown = partial(WIKITEXT_SPLIT.sub, r"\1"), WIKITEXT_UNKNOWN
     texts = documents_of(sources, text_column, wikitext)
     if held_out is not None:
         texts = (piece for text in texts for piece in held_out.divide(text)[validation])
@@ -174,12 +165,7 @@ def packed_rows(
 
 
 def packed_dataset(
-    sources: Sequence[TextSource],
-    tokenizer: GPTTokenizer,
-    row_length: int,
-    num_proc: int | None = None,
-    cache_dir: str | None = None,
-    **how: Any,
+    sources: Sequence[TextSource], tokenizer: GPTTokenizer, row_length: int, num_proc: int | None = None, **how: Any
 ) -> Dataset:
     """
     `packed_rows` in the cache of `datasets`, made once, by `num_proc` processes that divide the sources among them. A
@@ -188,18 +174,15 @@ def packed_dataset(
     arguments = {"sources": list(sources), "tokenizer": tokenizer, "row_length": row_length, **how}
     if next(packed_rows(**arguments), None) is None:
         part = "held-out" if how.get("validation") else "training"
-        raise ValueError(
-            f"There is less {part} text than one row of {row_length} tokens: give more text, make rows shorter "
-            "(--row_length), or change --hold_out_every (0 holds out nothing)."
-        )
+        problem = f"There is less {part} text than one row of {row_length} tokens"
+        raise ValueError(f"{problem}: give more, or change --row_length or --hold_out_every (0 holds out nothing).")
     # By these the cache knows fresh rows from stale ones.
     stamps = [_load(source)._fingerprint for source in sources if isinstance(source, dict)]
     for path in [Path(source) for source in sources if isinstance(source, str)]:
         found = sorted([path, *path.rglob("*")])
         stamps += [(str(each), each.stat().st_size, each.stat().st_mtime_ns) for each in found]
-    processes = min(num_proc, len(sources)) if num_proc and len(sources) > 1 else None
-    settings = {"features": ROW_FEATURES, "cache_dir": cache_dir, "num_proc": processes}
-    return cached_rows(packed_rows, Hasher.hash((arguments, stamps)), gen_kwargs=arguments, **settings)
+    settings = {"features": _FEATURES, "num_proc": num_proc, "gen_kwargs": arguments}
+    return cached_rows(packed_rows, Hasher.hash((arguments, stamps)), **settings)
 
 
 def packed_parts(
@@ -207,14 +190,15 @@ def packed_parts(
 ) -> tuple[Dataset, Dataset | None, str | None]:
     """Training rows, held-out ones that are evaluated, and what these are."""
     how = {"text_column": texts.text_column, "wikitext": texts.wikitext}
-    held_out, own = None, texts.validation_files or []
+    hub = {"path": texts.dataset_name, "name": texts.dataset_config, "split": texts.dataset_split}
+    sources, held_out, own = texts.text_files or [hub], None, texts.validation_files or []
     if texts.hold_out_every and not own:
-        held_out = HeldOut.of(documents_of(texts.sources, **how), texts.hold_out_every)
+        held_out = HeldOut.of(documents_of(sources, **how), texts.hold_out_every)
     how |= {"tokenizer": tokenizer, "row_length": row_length, "unwrap": texts.unwrap, "num_proc": texts.num_proc}
-    train = packed_dataset(texts.sources, held_out=held_out, **how)
+    train = packed_dataset(sources, held_out=held_out, **how)
     if not own and held_out is None:
         return train, None, None
-    rows = packed_dataset(own or texts.sources, held_out=held_out, validation=not own, **how)
+    rows = packed_dataset(own or sources, held_out=held_out, validation=not own, **how)
     step = max(1.0, len(rows) / texts.validation_rows)
     rows = rows.select([int(number * step) for number in range(min(len(rows), texts.validation_rows))])
     return train, rows, ", ".join(own) or held_out.description

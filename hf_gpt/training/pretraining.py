@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from transformers import set_seed
-from transformers.trainer_utils import IntervalStrategy
 
 from ..cards.facts import fill_in
 from ..cards.fine_tuned import FineTunedCard
@@ -19,7 +18,7 @@ from ..loading import Source, open_source
 from ..model.configuration_gpt import DROPOUTS, GPTConfig, default_generation_config
 from ..model.modeling_gpt import GPTForCausalLM, GPTForMaskedLM, GPTLanguageModel
 from ..model.tokenization_gpt import GPTTokenizer
-from ..trees.collators import MaskedRows, collate_packed_rows
+from ..trees.collators import MaskedRows
 from .arguments import LauncherArguments
 from .finetune import check_output_dir, remove_earlier_results
 from .language_model import LanguageModelTrainer
@@ -64,10 +63,6 @@ class ShapeArguments:
         """`Source` or `None`: of the pretrained checkpoint."""
         return None if self.model_name_or_path is None else open_source(self.model_name_or_path, self.revision)
 
-    def dropouts(self) -> dict[str, float]:
-        """The rates of a configuration that `--dropout` changes."""
-        return {} if self.dropout is None else dict.fromkeys(DROPOUTS, self.dropout)
-
 
 @dataclass
 class PretrainingArguments(LauncherArguments):
@@ -80,7 +75,6 @@ class PretrainingArguments(LauncherArguments):
     weight_decay: float = flag(0.01, "Decay of matrices; with Muon of all but norms.")
     optimizer: str = flag("trainer", "That of --optim, or torch's Muon for the blocks' matrices.", ["trainer", "muon"])
     per_device_train_batch_size: int = flag(16, "Rows of a step and device.")
-    save_strategy: str = flag("steps", "When to save.")
     save_steps: float = flag(200, "Steps between checkpoints.")
     save_total_limit: int | None = flag(2, "Checkpoints that are kept.")
     eval_strategy: str = flag("steps", "When to evaluate the held-out rows.")
@@ -105,7 +99,7 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
     choose_products(args, checkpoint)
     is_main, output = args.process_index == 0, Path(args.output_dir)
     if not (texts.hold_out_every or texts.validation_files):
-        args.eval_strategy = IntervalStrategy.NO
+        args.eval_strategy = "no"
     set_seed(args.seed)
     model, tokenizer = model_and_tokenizer(texts, shape)
     if source is not None:
@@ -126,14 +120,8 @@ def pretrain(texts: TextArguments, shape: ShapeArguments, args: PretrainingArgum
         print(f"Start: {start}\nHeld out: {held_out or 'nothing'}", flush=True)
         if args.overwrite_output_dir and checkpoint is None:
             remove_earlier_results(output)
-    trainer = LanguageModelTrainer(
-        model=model,
-        args=args,
-        train_dataset=train,
-        eval_dataset=validation,
-        data_collator=collate_packed_rows,
-        processing_class=tokenizer,
-    )
+    rows = {"train_dataset": train, "eval_dataset": validation}
+    trainer = LanguageModelTrainer(model, args, processing_class=tokenizer, **rows)
     record = trainer.finished_record(checkpoint, PRETRAINING)
     if record is None:
         record = {"start": start, "held_out": held_out} | _train(trainer, checkpoint, source is not None, row_length)
@@ -165,7 +153,8 @@ def model_and_tokenizer(texts: TextArguments, shape: ShapeArguments) -> tuple[GP
         tokenizer = named.tokenizer(task_template=False, mask_token="<mask>")
     if source is None:
         return model_class(new_config(shape, tokenizer)), tokenizer
-    settings = {"n_head": shape.n_head, "attn_implementation": shape.attn_implementation} | shape.dropouts()
+    settings = {"n_head": shape.n_head, "attn_implementation": shape.attn_implementation}
+    settings |= {} if shape.dropout is None else dict.fromkeys(DROPOUTS, shape.dropout)
     model = source.model(model_class, **settings, **({"is_causal": False} if shape.masked else {}))
     if shape.masked and model.config.mask_token_id is None:
         model.resize_token_embeddings(max(len(tokenizer), model.config.vocab_size), mean_resizing=False)
@@ -176,21 +165,17 @@ def model_and_tokenizer(texts: TextArguments, shape: ShapeArguments) -> tuple[GP
 
 def new_config(shape: ShapeArguments, tokenizer: GPTTokenizer) -> GPTConfig:
     """The configuration of a new model for a tokenizer."""
+    tokens = {"start": "bos", "delimiter": "sep", "classify": "cls", "pad": "pad", "bos": "bos", "mask": "mask"}
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{token}_token_id") for name, token in tokens.items()}
     specials = (tokenizer.bos_token_id, tokenizer.sep_token_id, tokenizer.cls_token_id, tokenizer.eos_token_id)
     return GPTConfig(
         vocab_size=len(tokenizer),
         n_head=shape.n_head or 3,
         final_norm=shape.norm_first,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        start_token_id=tokenizer.bos_token_id,
-        delimiter_token_id=tokenizer.sep_token_id,
-        classify_token_id=tokenizer.cls_token_id,
-        mask_token_id=tokenizer.mask_token_id,
         is_causal=not shape.masked,
         untrained_token_ids=[token_id for token_id in specials if token_id is not None],
         attn_implementation=shape.attn_implementation,
-        **NEW_SHAPE | shape.shape() | dict.fromkeys(DROPOUTS, 0.0) | shape.dropouts(),
+        **ids | NEW_SHAPE | shape.shape() | dict.fromkeys(DROPOUTS, shape.dropout or 0.0),
     )
 
 

@@ -22,8 +22,6 @@ def load_task_data(data: DataArguments, splits: Sequence[str] | None = None) -> 
         raise ValueError("--tasks and --data_dirs are for finetuning on several tasks together.")
     if not data.task:
         raise ValueError("Name a task with --task; --list_tasks prints all.")
-    if data.task == "custom" and data.train_file is None and splits is None:
-        raise ValueError("--task custom needs --train_file and the names of its columns.")
     return load_task(data.spec() if data.task == "custom" else data.task, data.data_dir, splits=splits)
 
 
@@ -42,12 +40,12 @@ def input_transform(
 
 
 def encode_task(
-    task: TaskData, data: DataArguments, tokenizer: GPTTokenizer, transform: InputTransform, splits: Sequence[str] = ()
+    task: TaskData, data: DataArguments, tokenizer: GPTTokenizer, transform: InputTransform
 ) -> dict[str, Dataset]:
-    """Encoded splits, all or these; subsampled to `--max_train_rows` and `--max_eval_rows`."""
+    """Encoded splits, subsampled to `--max_train_rows` and `--max_eval_rows`."""
     encoded, columns = {}, TEXT_COLUMNS[task.spec.family] + ("label",) * (task.spec.family == TEXT_TO_TEXT)
-    for split in splits or task.splits:
-        rows = subsample(task.splits[split], data.max_train_rows if split == "train" else data.max_eval_rows)
+    for split, rows in task.splits.items():
+        rows = subsample(rows, data.max_train_rows if split == "train" else data.max_eval_rows)
         encoded[split] = encode_split(rows, columns, tokenizer, transform, data.num_proc, desc=f"tokenizing {split}")
     return encoded
 

@@ -26,9 +26,8 @@ def iter_texts(paths: str | Path | Iterable[str | Path], text_column: str = "tex
     that is named is one text in UTF-8.
     """
     paths = [Path(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    for path in paths:
-        if not path.exists():
-            raise ValueError(f"{path}: no such file or directory")
+    if missing := [path for path in paths if not path.exists()]:
+        raise ValueError(f"{missing[0]}: no such file or directory")
     for path in paths:
         name = None
         for name, text in _texts_of(path, text_column):

@@ -5,6 +5,7 @@ target and end alone, and targets generated behind the prompt.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.encode import EMPTY
 from ..tasks.metrics import text_metrics
 from ..tasks.spec import TEXT_TO_TEXT, TaskSpec
-from ..trees.collators import IGNORED_LABEL, TokenTreeCollator
+from ..trees.collators import IGNORED_LABEL, collate_trees
 from ..trees.token_tree import TokenTree
 from .arguments import DataArguments
 from .language_model import perplexity
@@ -94,14 +95,11 @@ class TargetTransform:
         return tree, len(row["text"]) - len(text)
 
 
-class TargetCollator(TokenTreeCollator):
+def collate_targets(rows: Sequence[Mapping[str, Any]], pad_token_id: int) -> dict[str, torch.Tensor]:
     """Pads trees of `TargetTransform`; `labels` of shape `(batch, length)` are the targets, -100 elsewhere."""
-
-    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        batch = super().__call__([{**feature, "label": IGNORED_LABEL} for feature in features])
-        batch["labels"] = batch["input_ids"].masked_fill(batch["lm_weights"] == 0, IGNORED_LABEL)
-        del batch["classify_index"]  # of a head
-        return batch
+    batch = collate_trees([TokenTree.from_row(row) for row in rows], pad_token_id)
+    del batch["classify_index"]  # of a head
+    return batch | {"labels": batch["input_ids"].masked_fill(batch["lm_weights"] == 0, IGNORED_LABEL)}
 
 
 def target_loss(prediction: EvalPrediction) -> dict[str, float]:
@@ -119,7 +117,7 @@ class TextToTextTrainer(GPTTrainer):
 
     def __init__(self, model: GPTForCausalLM, args: Any, metrics: Sequence[str], **kwargs: Any):
         self.measure = text_metrics(metrics)
-        collator = TargetCollator(model.config.pad_token_id)
+        collator = partial(collate_targets, pad_token_id=model.config.pad_token_id)
         super().__init__(model, args, data_collator=collator, compute_metrics=target_loss, **kwargs)
         # Of the tied matrix, which checkpoints leave out, the Trainer would warn whenever it loads one.
         model._keys_to_ignore_on_save = [*model.all_tied_weights_keys]
@@ -134,36 +132,31 @@ class TextToTextTrainer(GPTTrainer):
             sums = [model.language_model_loss(*row, excluded=model.excluded_token_ids).float() for row in rows]
         return None, torch.stack([torch.stack(sums), weights.sum(dim=1)], dim=1), inputs["labels"][:, :1]
 
+    @torch.no_grad()
     def predict_texts(self, rows: Dataset) -> tuple[list[str], dict[str, float]]:
         """
-        The texts that are generated for encoded rows, and of rows with a target the metrics, loss and perplexity. As
-        the model writes lower case and words apart, so do the references that it is compared with.
+        What the model writes behind the prompts of encoded rows, each process of some of the batches; and of rows with
+        a target the metrics, loss and perplexity. References are written as the model writes: lower case, words apart.
         """
-        texts, scores, tokenizer = self.generate_texts(rows), {}, self.processing_class
-        labelled = [number for number, label in enumerate(rows["label"]) if label]
-        if labelled:
+        args, model, tokenizer = self.args, self.model.eval(), self.processing_class
+        given = [ids[: ends[0] + 1] for ids, ends in zip(rows["input_ids"], rows["path_ends"], strict=True)]
+        order = sorted((row for row, empty in enumerate(rows[EMPTY]) if not empty), key=lambda row: -len(given[row]))
+        batches = [order[at : at + args.eval_batch_size] for at in range(0, len(order), args.eval_batch_size)]
+        written, pad = {}, model.config.pad_token_id
+        for batch in tqdm(batches[args.process_index :: args.world_size], "generating", disable=args.disable_tqdm):
+            width = len(given[batch[0]])
+            ids = torch.tensor([[*[pad] * (width - len(given[row])), *given[row]] for row in batch]).to(args.device)
+            output = model.generate(input_ids=ids, attention_mask=ids.ne(pad).long())
+            written |= dict(zip(batch, self.decode(output[:, width:].tolist()), strict=True))
+        for others in gather_object([written]):
+            written |= others
+        texts, scores = [written.get(row, "") for row in range(len(rows))], {}
+        if labelled := [number for number, label in enumerate(rows["label"]) if label]:
             ids = tokenizer([rows["label"][number] for number in labelled], add_special_tokens=False)["input_ids"]
             scores = self.measure(self.decode(ids), [texts[number] for number in labelled])
             found = self.predict(rows.select(labelled)).metrics
             scores |= {name: float(found[f"test_{name}"]) for name in ("loss", "perplexity")}
         return texts, scores
-
-    @torch.no_grad()
-    def generate_texts(self, rows: Dataset) -> list[str]:
-        """What the model writes behind the prompts of encoded rows; each process takes some of the batches."""
-        args, model, pad = self.args, self.model.eval(), self.model.config.pad_token_id
-        given = [ids[: ends[0] + 1] for ids, ends in zip(rows["input_ids"], rows["path_ends"], strict=True)]
-        order = sorted((row for row, empty in enumerate(rows[EMPTY]) if not empty), key=lambda row: -len(given[row]))
-        batches = [order[at : at + args.eval_batch_size] for at in range(0, len(order), args.eval_batch_size)]
-        texts = {}
-        for batch in tqdm(batches[args.process_index :: args.world_size], "generating", disable=args.disable_tqdm):
-            width = len(given[batch[0]])
-            ids = torch.tensor([[*[pad] * (width - len(given[row])), *given[row]] for row in batch]).to(args.device)
-            output = model.generate(input_ids=ids, attention_mask=ids.ne(pad).long())
-            texts |= dict(zip(batch, self.decode(output[:, width:].tolist()), strict=True))
-        for others in gather_object([texts]):
-            texts |= others
-        return [texts.get(row, "") for row in range(len(rows))]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Texts of token ids, without special tokens."""

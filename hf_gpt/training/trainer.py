@@ -17,7 +17,7 @@ from torch.utils.data import Sampler, SequentialSampler
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState, TrainerState
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput, TrainOutput, rotate_checkpoints
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, sort_checkpoints
 from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files import UNFINISHED, read_json, write_json
@@ -25,30 +25,22 @@ from ..hub import check_base_model, push
 from ..model.modeling_gpt import GPTTaskModel
 from ..performance import use_fast_float32
 from ..trees.collators import LengthGroupedSampler, MaskedRows, PaddedDataset, TokenTreeCollator
-from .arguments import FineTuningArguments, LauncherArguments
+from .arguments import LauncherArguments
 from .optimization import ReleaseAdam, clip_gradients, get_release_schedule
 from .unfreezing import level_of, scale_by_level, unfreezing_plan
 
 
-def is_whole(checkpoint: Path) -> bool:
-    """Whether a checkpoint was written to its end: `trainer_state.json`, which comes last, is there and whole."""
+def state_of(checkpoint: str | Path) -> TrainerState | None:
+    """The state of a checkpoint that was written to its end; None if its file, which comes last, is not whole."""
     try:
-        TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        return TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
     except (OSError, ValueError, TypeError):
-        return False
-    return True
+        return None
 
 
-def checkpoints_in(output: Path) -> dict[int, Path]:
-    """The whole checkpoints in an output folder by their step, newest first."""
-    folders = {path.name.partition("-")[2]: path for path in output.glob(f"{PREFIX_CHECKPOINT_DIR}-*")}
-    found = {int(step): path for step, path in folders.items() if step.isdecimal() and is_whole(path)}
-    return dict(sorted(found.items(), reverse=True))
-
-
-def has_optimizer(checkpoint: Path) -> bool:
-    """Whether a checkpoint has the optimizer's state, without which a run would go another way."""
-    return any(checkpoint.glob("optimizer*"))
+def checkpoints_in(output: Path) -> list[Path]:
+    """The whole checkpoints in an output folder, newest first."""
+    return [Path(path) for path in reversed(sort_checkpoints(str(output))) if state_of(path)]
 
 
 def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
@@ -58,14 +50,12 @@ def last_checkpoint(output: Path, args: TrainingArguments) -> Path | None:
     """
     ranks = [""] if args.world_size == 1 else [f"_{rank}" for rank in range(args.world_size)]
     states, found = {f"rng_state{rank}.pth" for rank in ranks}, checkpoints_in(output)
-    for path in found.values():
-        if {file.name for file in path.glob("rng_state*")} == states and has_optimizer(path):
+    for path in found:
+        if {file.name for file in path.glob("rng_state*")} == states and any(path.glob("optimizer*")):
             return path
     if found:
-        raise ValueError(
-            f"{output} holds checkpoints, but none that {args.world_size} process(es) resume from to the same bits. "
-            "Name one with --resume_from_checkpoint, or start again with --overwrite_output_dir."
-        )
+        problem = f"holds checkpoints, but none that {args.world_size} process(es) resume from to the same bits"
+        raise ValueError(f"{output} {problem}: name one with --resume_from_checkpoint, or --overwrite_output_dir.")
     return None
 
 
@@ -85,8 +75,7 @@ def choose_products(args: LauncherArguments, checkpoint: str | None = None) -> N
     run resumes was made, else by the trial of `use_fast_float32`.
     """
     if args.fast_float32 is None and checkpoint is not None:
-        state = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME))
-        recorded = state.stateful_callbacks.get(Products.__name__)
+        recorded = state_of(checkpoint).stateful_callbacks.get(Products.__name__)
         args.fast_float32 = recorded is not None and recorded["args"]["fast_float32"]
     args.fast_float32 = args.device.type == "cpu" and use_fast_float32(args.fast_float32)
     if args.fast_float32 and args.process_index == 0:
@@ -108,6 +97,7 @@ class WholeCheckpointTrainer(Trainer):
                 raise ValueError("--push_to_hub: you are not logged in. Give `hf auth login`, or set HF_TOKEN.")
             if isinstance(model, PeftModel):
                 check_base_model(model.active_peft_config.base_model_name_or_path or "")
+            args.hub_strategy = "end"  # the output folder is pushed when it is whole
         super().__init__(model, args, *more, **kwargs)
         self.add_callback(Products(bool(getattr(args, "fast_float32", False))))
 
@@ -116,7 +106,7 @@ class WholeCheckpointTrainer(Trainer):
         file = Path(self.args.output_dir) / name
         if checkpoint is None or not file.is_file():
             return None
-        done = TrainerState.load_from_json(str(Path(checkpoint) / TRAINER_STATE_NAME)).global_step
+        done = state_of(checkpoint).global_step
         *_, steps = self.set_initial_training_values(self.args, self.get_train_dataloader())
         if done < steps:
             return None
@@ -134,17 +124,14 @@ class WholeCheckpointTrainer(Trainer):
             self._created_lr_scheduler = True
         return super().create_scheduler(num_training_steps, optimizer)
 
-    def _init_training_state(
-        self, max_steps: int, updates: int, epochs: int, resume_from_checkpoint: str | None, trial: Any
-    ) -> tuple[int, int]:
-        start = super()._init_training_state(max_steps, updates, epochs, resume_from_checkpoint, trial)
-        if resume_from_checkpoint is not None:
+    def _init_training_state(self, *counts_and_checkpoint: Any) -> tuple[int, int]:
+        start, checkpoint = super()._init_training_state(*counts_and_checkpoint), counts_and_checkpoint[3]
+        if checkpoint is not None:
             # The folder may have moved since the Trainer wrote down where its best checkpoint was.
-            folder, output = Path(resume_from_checkpoint).parent, Path(self.args.output_dir)
+            folder, output = Path(checkpoint).parent, Path(self.args.output_dir)
             folder = output if output.is_dir() and output.samefile(folder) else folder
-            recorded = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE_NAME))
-            best = folder / Path(recorded.best_model_checkpoint or "none").name
-            self.state.best_model_checkpoint = str(best) if is_whole(best) else None
+            best = folder / Path(state_of(checkpoint).best_model_checkpoint or "none").name
+            self.state.best_model_checkpoint = str(best) if state_of(best) else None
         return start
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
@@ -177,10 +164,9 @@ class WholeCheckpointTrainer(Trainer):
 
     def divergence(self, what: str) -> ValueError:
         """The error that ends a run that has diverged."""
-        return ValueError(
-            f"Training has diverged: {what} at step {self.state.global_step}, and nothing of that is saved. Lower the "
-            f"--learning_rate ({self.args.learning_rate:g}), or clip gradients (--max_grad_norm)."
-        )
+        advice = f"Lower the --learning_rate ({self.args.learning_rate:g}), or clip gradients (--max_grad_norm)"
+        where = f"at step {self.state.global_step}, and nothing of that is saved"
+        return ValueError(f"Training has diverged: {what} {where}. {advice}.")
 
     def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
         self.refuse_diverged_weights()
@@ -198,7 +184,7 @@ class WholeCheckpointTrainer(Trainer):
     def _finalize_training(self, trial: Any, *args: Any) -> TrainOutput:
         limit, output = self.args.save_total_limit, Path(self._get_output_dir(trial))
         if self.args.should_save:  # what an interruption has left
-            for path in {*output.glob(f"{PREFIX_CHECKPOINT_DIR}-*")} - {*checkpoints_in(output).values()}:
+            for path in {*output.glob(f"{PREFIX_CHECKPOINT_DIR}-*")} - {*checkpoints_in(output)}:
                 shutil.rmtree(path)
             rotate_checkpoints(str(output), limit, self.state.best_model_checkpoint)
         # With a limit of 1 the Trainer would delete the newest checkpoint now.
@@ -220,9 +206,6 @@ class WholeCheckpointTrainer(Trainer):
                 sets = [name for name in values if name.endswith("modules") and isinstance(values[name], list)]
                 write_json(adapter, values | {name: sorted(values[name]) for name in sets})
 
-    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Nothing: the output folder is pushed when it is whole."""
-
     def push_to_hub(self, commit_message: str | None = "End of training", **settings: Any) -> str | None:
         """`hf_gpt.hub.push` of the output folder, with its `revision` and `token`: the commit's address, or None."""
         if self.hub_model_id is None:
@@ -233,7 +216,10 @@ class WholeCheckpointTrainer(Trainer):
         return push(self.args.output_dir, self.hub_model_id, commit_message=commit_message, **settings)
 
     def save_whole_model(self) -> None:
-        """Write the model and its tokenizer into the output folder, each file atomically."""
+        """
+        Write the model and its tokenizer into the output folder, or in their folders those that it is made of (see
+        `FrozenFeatureHead`, `MultiTaskModel`), each file atomically.
+        """
         self.refuse_diverged_weights()
         output, staging = Path(self.args.output_dir), Path(self.args.output_dir) / UNFINISHED
         if self.args.should_save:
@@ -241,18 +227,19 @@ class WholeCheckpointTrainer(Trainer):
         if self.is_fsdp_enabled:  # the model itself, not its shards
             self.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         self.accelerator.wait_for_everyone()
-        self.write_whole_model(staging)
+        if not hasattr(self.model, "task_models"):
+            self.save_model(str(staging), _internal_call=True)
+        for name, model in getattr(self.model, "task_models", {}).items() if self.args.should_save else ():
+            model.config.use_cache = self.args.use_cache
+            model.save_pretrained(staging / name)
+            self.processing_class.save_pretrained(staging / name)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             for path in sorted(path for path in staging.rglob("*") if path.is_file()):
                 target = output / path.relative_to(staging)
                 target.parent.mkdir(exist_ok=True)
                 path.replace(target)
-            shutil.rmtree(staging, ignore_errors=True)
-
-    def write_whole_model(self, folder: Path) -> None:
-        """Write what the output folder is to hold of model and tokenizer; called in all processes."""
-        self.save_model(str(folder), _internal_call=True)
+            shutil.rmtree(staging)
 
 
 class SetEpoch(TrainerCallback):
@@ -278,8 +265,6 @@ class GPTTrainer(WholeCheckpointTrainer):
     parameters keep their values and their moments, and the gradient's norm is that of those that are trained.
     """
 
-    args: FineTuningArguments
-
     def __init__(self, model: Any = None, args: Any = None, **kwargs: Any):
         if kwargs.get("eval_dataset") is None and args is not None:
             args.eval_strategy, args.load_best_model_at_end = "no", False
@@ -303,19 +288,8 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     def task_models(self) -> list[GPTTaskModel]:
         """The models of ours whose joint loss is trained."""
-        if hasattr(self.model, "task_models"):
-            return list(self.model.task_models.values())
-        return [module for module in self.model.modules() if isinstance(module, GPTTaskModel)]
-
-    def write_whole_model(self, folder: Path) -> None:
-        """Write the model, or in their folders those that it is made of (`task_models`), with the tokenizer."""
-        if not hasattr(self.model, "task_models"):
-            super().write_whole_model(folder)
-        elif self.args.should_save:
-            for name, model in self.model.task_models.items():
-                model.config.use_cache = self.args.use_cache
-                model.save_pretrained(folder / name)
-                self.processing_class.save_pretrained(folder / name)
+        modules = (*getattr(self.model, "task_models", {}).values(), *self.model.modules())
+        return [module for module in modules if isinstance(module, GPTTaskModel)]
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         """The Trainer's own. The configurations say before the first step which rows of the embedding are trained."""
@@ -328,14 +302,9 @@ class GPTTrainer(WholeCheckpointTrainer):
         is_new, args = self.optimizer is None, self.args
         if is_new and args.optimizer == "release":
             trained = [parameter for parameter in (model or self.model).parameters() if parameter.requires_grad]
-            self.optimizer = ReleaseAdam(
-                trained,
-                lr=args.learning_rate,
-                betas=(args.adam_beta1, args.adam_beta2),
-                eps=args.adam_epsilon,
-                weight_decay=args.weight_decay,
-                max_grad_norm=0,  # the Trainer clips before the step, over all shards
-            )
+            settings = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+            settings |= {"weight_decay": args.weight_decay, "max_grad_norm": 0}  # the Trainer clips, over all shards
+            self.optimizer = ReleaseAdam(trained, args.learning_rate, **settings)
         super().create_optimizer(model)
         if is_new and args.layer_decay < 1:
             scale_by_level(self.optimizer, model or self.model, args.layer_decay, self.model.config.n_layer)
@@ -355,19 +324,14 @@ class GPTTrainer(WholeCheckpointTrainer):
 
     def train_sampler(self, rows: PaddedDataset, batch_size: int, seed: int) -> Sampler:
         """The order of the training rows, in global batches of `batch_size` rows."""
-        return LengthGroupedSampler(self.row_lengths(rows.rows), batch_size, seed, fillers=rows.fillers)
-
-    def row_lengths(self, rows: Dataset) -> np.ndarray:
-        """By what rows are grouped: their lengths, or with `train_sampling_strategy="random"` nothing."""
+        lengths = np.zeros(len(rows.rows), dtype=np.int64)
         if self.args.train_sampling_strategy == "group_by_length":
-            return rows.with_format("numpy")[self.args.length_column_name][:]
-        return np.zeros(len(rows), dtype=np.int64)
+            lengths = rows.rows.with_format("numpy")[self.args.length_column_name][:]
+        return LengthGroupedSampler(lengths, batch_size, seed, fillers=rows.fillers)
 
-    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
         """The Trainer's own. It leaves the random state alone, so that training goes the same way without it."""
-        device = self.args.device
-        devices, kind = ([], "cuda") if device.type == "cpu" else ([device.index or 0], device.type)
-        with torch.random.fork_rng(devices, device_type=kind):
+        with torch.random.fork_rng(devices=[]):  # what is drawn there, by loaders, is drawn on the CPU
             return super().evaluation_loop(*args, **kwargs)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | None:

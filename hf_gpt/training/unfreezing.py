@@ -10,31 +10,15 @@ from torch import nn
 from torch.optim import Optimizer
 
 KINDS = ("gradual", "head_first", "chain_thaw")
-_BLOCK = re.compile(r"(?:^|\.)h\.(\d+)\.")
 
 
 def level_of(name: str, n_layer: int) -> int:
     """The level of a parameter of a task model, whose name is such as `transformer.h.0.attn.c_attn.weight`."""
     if "embed_tokens" in name or "embed_positions" in name:
         return 0
-    block = _BLOCK.search(name)
-    if block:
+    if block := re.search(r"(?:^|\.)h\.(\d+)\.", name):
         return int(block[1]) + 1
     return n_layer if ".ln_f." in name else n_layer + 1
-
-
-def unfreezing_stages(kind: str, n_layer: int) -> list[range]:
-    """
-    The levels that are trained in each stage. `gradual`: the head, then one more level from the top (Howard and Ruder,
-    2018, section 3.3). `head_first`: the head, then everything. `chain_thaw`: the head, then each level alone from the
-    bottom up, then everything (Felbo et al., 2017).
-    """
-    head, everything = range(n_layer + 1, n_layer + 2), range(n_layer + 2)
-    return {
-        "gradual": [range(lowest, n_layer + 2) for lowest in range(n_layer + 1, -1, -1)],
-        "head_first": [head, everything],
-        "chain_thaw": [head, *(range(level, level + 1) for level in range(n_layer + 1)), everything],
-    }[kind]
 
 
 @dataclass(frozen=True)
@@ -53,11 +37,18 @@ def unfreezing_plan(
     kind: str, every: str | None, n_layer: int, updates: int, updates_per_epoch: int
 ) -> UnfreezingPlan:
     """
-    The plan of a training of so many `updates`. A stage is as long as `every` says, `epoch` or a number of updates; by
-    default all are equally long, but the first of `head_first`, a tenth. A `ValueError` for another length, and if the
-    second stage would never come.
+    The plan of a training of so many `updates`. `gradual`: the head, then one more level from the top (Howard and
+    Ruder, 2018, section 3.3). `head_first`: the head, then everything. `chain_thaw`: the head, then each level alone
+    from the bottom up, then everything (Felbo et al., 2017). A stage is as long as `every` says, `epoch` or a number
+    of updates; by default all are equally long, but the first of `head_first`, a tenth. A `ValueError` for another
+    length, and if the second stage would never come.
     """
-    stages = unfreezing_stages(kind, n_layer)
+    head, everything = range(n_layer + 1, n_layer + 2), range(n_layer + 2)
+    stages = {
+        "gradual": [range(lowest, n_layer + 2) for lowest in range(n_layer + 1, -1, -1)],
+        "head_first": [head, everything],
+        "chain_thaw": [head, *(range(level, level + 1) for level in range(n_layer + 1)), everything],
+    }[kind]
     if every is None:
         steps = max(1, round(0.1 * updates) if kind == "head_first" else updates // len(stages))
     elif every == "epoch":
@@ -77,11 +68,10 @@ def scale_by_level(optimizer: Optimizer, model: nn.Module, decay: float, n_layer
     Layer-wise learning rates of a new optimizer, in place: `lr * decay ** (n_layer + 1 - level)`. Groups are split by
     level, those of the head first. Source: Howard and Ruder (2018), section 3.2, where decay is 1 / 2.6.
     """
-    levels = {id(value): level_of(name, n_layer) for name, value in model.named_parameters()}
+    levels = {value: level_of(name, n_layer) for name, value in model.named_parameters()}
     groups = []
-    for group in optimizer.param_groups:
-        for level in dict.fromkeys(levels[id(value)] for value in group["params"]):
-            values = [value for value in group["params"] if levels[id(value)] == level]
-            rate = group["lr"] * decay ** (n_layer + 1 - level)
-            groups.append((level, {**group, "params": values, "lr": rate}))
-    optimizer.param_groups[:] = [group for _, group in sorted(groups, key=lambda pair: -pair[0])]
+    for level in range(n_layer + 1, -1, -1):
+        for group in optimizer.param_groups:
+            if values := [value for value in group["params"] if levels[value] == level]:
+                groups.append({**group, "params": values, "lr": group["lr"] * decay ** (n_layer + 1 - level)})
+    optimizer.param_groups[:] = groups

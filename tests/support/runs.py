@@ -119,7 +119,7 @@ def wait_for_moment(moment: str, output: Path, alive, chance: random.Random) -> 
     while time.monotonic() < deadline:
         if not alive():
             return False
-        if moment == "saving" and {*output.glob("checkpoint-*")} - {*checkpoints_in(output).values()}:
+        if moment == "saving" and {*output.glob("checkpoint-*")} - {*checkpoints_in(output)}:
             break
         if moment == "saved" and set(checkpoints_in(output)) - known:
             break

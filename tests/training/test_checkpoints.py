@@ -118,7 +118,7 @@ def test_a_run_that_diverges_ends_and_saves_nothing_of_it(flags, train, tmp_path
     with pytest.raises(ValueError, match=r"diverged|not numbers"):
         train(tmp_path / "out", *FLAGS, *diverging, "--eval_strategy", "no", "--max_steps", "4", *flags.split())
     assert not list((tmp_path / "out").glob("*.safetensors"))
-    for checkpoint in checkpoints_in(tmp_path / "out").values():
+    for checkpoint in checkpoints_in(tmp_path / "out"):
         assert all(value.isfinite().all() for value in load_file(checkpoint / "model.safetensors").values())
 
 

@@ -39,11 +39,8 @@ def books(tmp_path):
 
 
 @pytest.fixture
-def read(tokenizer, tmp_path):
-    def rows(path, row_length=5, **how):
-        return packed_dataset([str(path)], tokenizer, row_length, cache_dir=str(tmp_path / "cache"), **how)
-
-    return rows
+def read(tokenizer, own_datasets_cache):
+    return lambda path, row_length=5, **how: packed_dataset([str(path)], tokenizer, row_length, **how)
 
 
 def word(letters):

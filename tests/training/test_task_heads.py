@@ -12,7 +12,7 @@ from datasets import Dataset
 from hf_gpt import FineTuningArguments, GPTForMultipleChoice, GPTForSequenceClassification, TokenTreeCollator
 from hf_gpt.tasks.encode import TREE_FEATURES
 from hf_gpt.training import finetune as fine_tuning
-from hf_gpt.training.frozen import FeatureCollator, FrozenFeatureHead, cache_features
+from hf_gpt.training.frozen import FrozenFeatureHead, cache_features, collate_features
 from hf_gpt.training.multi_task import MultiTaskModel
 from hf_gpt.trees.collators import IGNORED_LABEL, LengthGroupedSampler, MultiTaskSampler, PaddedDataset, collate_trees
 from hf_gpt.trees.token_tree import TokenTree
@@ -172,9 +172,9 @@ def test_training_on_cached_features_is_training_the_head_of_the_whole_model(hea
     model = tiny_model(HEADS[head], head_layers="mix", lm_coef=0.0)
     rows = {"train": encoded_rows([2, 3, 1, 2]), "test": encoded_rows([3, 1], seed=1)}
     args = FineTuningArguments(output_dir=str(tmp_path), use_cpu=True, disable_tqdm=True)
-    cached = cache_features(model, rows, TokenTreeCollator(PAD), args)
-    trained = FrozenFeatureHead(model)
-    batch = FeatureCollator(model.config)([cached["test"][0], cached["train"][2], {"label": -100}, cached["train"][1]])
+    cached, trained = cache_features(model, rows, TokenTreeCollator(PAD), args), FrozenFeatureHead(model)
+    test, train = cached["test"], cached["train"]
+    batch = collate_features([test[0], train[2], {"label": -100}, train[1]], model.config)
     assert batch["features"].shape == (4, 3, 3, 32)
     assert batch["present"].tolist() == [[True] * 3, [True, False, False], [True, False, False], [True] * 3]
     assert batch["labels"].tolist() == [0, 0, -100, 0]
