@@ -19,7 +19,7 @@ from pyarrow import compute, csv, parquet
 from tqdm.auto import tqdm
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-from ..cards.features import card_text, describe_rows
+from ..cards import TEMPLATES
 from ..conversion.tokenizers import check_ids
 from ..files import (
     OVERWRITE,
@@ -34,6 +34,7 @@ from ..files import (
     write_text,
 )
 from ..files.ranges import check_ranges
+from ..files.templates import render_template
 from ..loading import NamesModel, load_tokenizer
 from ..model.modeling_gpt import GPTModel
 from ..performance import pack_for_inference, use_fast_float32
@@ -251,6 +252,20 @@ def _finish(output: Path, settings: dict[str, Any], files: list[Path]) -> dict[s
     tokens, truncated = (counts[name].to_numpy() for name in ("tokens", "truncated"))
     record = settings | {"shards": len(files), "tokens": int(tokens.sum()), "empty_rows": int((tokens == 0).sum())}
     record |= {"truncated_rows": int((truncated > 0).sum()), "truncated_tokens": int(truncated.sum())}
-    write_text(output / CARD, card_text(record))
+    files = ", ".join(Path(name).name for name, *_ in record["input_files"])
+    values = {"record": record, "read": describe_rows(record), "files": files}
+    write_text(output / CARD, render_template(TEMPLATES / "features.md", **values))
     write_json(output / RESULT, record)
     return record
+
+
+def describe_rows(record: dict[str, Any]) -> str:
+    """What was read, and which rows are not as one may expect, of what `features.json` holds."""
+    text = f"{record['rows']:,} rows, {record['tokens']:,} tokens"
+    if record["truncated_rows"]:
+        lost = f"{record['truncated_rows']:,} (they lost {record['truncated_tokens']:,} tokens in all)"
+        text += f"; rows truncated to {record['max_length']} tokens: {lost}"
+    if record["empty_rows"]:
+        kind = "no states" if record["pooling"] == "none" else "NaN for states"
+        text += f"; rows without any token, which have {kind}: {record['empty_rows']:,}"
+    return text
