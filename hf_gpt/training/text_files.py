@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ..files import COMPRESSIONS, read_text, reading
 from ..tasks.formats import Record, field_of, read_by_suffix
@@ -51,11 +52,11 @@ def _texts_of(path: Path, text_column: str) -> Iterator[tuple[str, str]]:
         yield str(path), read_text(path)
 
 
-def text_of(record: Record, column: str) -> str:
-    """The text in a column of a record; a `ValueError` names file, line and column where there is none."""
+def text_of(record: Record, column: str, kind: type = str) -> Any:
+    """The text in a column of a record, or what `kind` says; a `ValueError` names file, line and column for others."""
     with reading(record.path, record.place):
         text = field_of(record.fields, column)
-        if not isinstance(text, str):
+        if not isinstance(text, kind):
             raise ValueError(f"column {column!r} holds {text!r}, a text was expected")
         return text
 
