@@ -25,8 +25,7 @@ from transformers import TrainerState, TrainingArguments
 from ..files import CARD, FACTS, check_types, read_yaml, reading, write_text
 from ..files.templates import render_template
 from ..hub.card import PIPELINE_TAGS, THIS_REPOSITORY
-from ..hub.checks import EVAL_RESULTS
-from ..hub.downloads import is_hub_id
+from ..hub.repositories import EVAL_RESULTS, is_hub_id
 from ..tasks.metrics import METRICS
 from ..tasks.spec import TEXT_TO_TEXT, TaskSpec
 

@@ -19,7 +19,7 @@ from ..conversion.sources import KINDS
 from ..conversion.tokenizers import check_ids
 from ..files import read_json, reading
 from ..files.weights import load_weights
-from ..hub.checks import check_config
+from ..hub.repositories import check_config
 from ..loading import load_tokenizer
 from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer

@@ -19,7 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from .. import files
 from ..adapters import HEAD_CONFIG, head_config, virtual_tokens
 from ..cards import FineTunedCard, fill_in
-from ..hub.checks import EVAL_RESULTS
+from ..hub.repositories import EVAL_RESULTS
 from ..loading import load_tokenizer
 from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
