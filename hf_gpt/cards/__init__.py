@@ -130,7 +130,6 @@ class FineTunedCard:
         if self.dataset_id is not None and math.isfinite(value):
             notes = f"{self.main_metric}, {self.rows.get(split, 0):,} rows of {split}"
             entry = EvalResultEntry(self.dataset_id, self.dataset_config or "default", round(value, 4), notes=notes)
-            (Path(folder) / EVAL_RESULTS).mkdir(exist_ok=True)
             texts[f"{EVAL_RESULTS}/{self.task}.yaml"] = yaml.safe_dump(eval_result_entries_to_yaml([entry]))
         for name, text in (texts | {CARD: str(self.render())}).items():
             write_text(Path(folder) / name, text)
@@ -228,10 +227,10 @@ def fill_in(card: FineTunedCard, args: TrainingArguments, state: TrainerState, m
 def learning_rate_advice(model: str, learning_rate: float) -> str | None:
     """What to say to a run whose learning rate is not the one that the card of its model, a folder, proposes."""
     try:
-        proposed = ModelCard.load(Path(model) / CARD).data.get("fine_tuning_learning_rate")
+        proposed = ModelCard.load(Path(model) / CARD).data.get("fine_tuning_learning_rate", learning_rate)
     except (OSError, ValueError, yaml.YAMLError):  # no card, or none of ours: it is only advice
         return None
-    if proposed is None or proposed == learning_rate:
+    if proposed == learning_rate:
         return None
     return (
         f"{model} was fine-tuned with --learning_rate {proposed:g} (its card); this run takes {learning_rate:g}, the "

@@ -16,7 +16,6 @@ from datasets import Dataset, Value
 from datasets.fingerprint import Hasher
 from pyarrow import compute, csv, parquet
 from tqdm.auto import tqdm
-from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from .. import files
 from ..cards import TEMPLATES
@@ -24,7 +23,7 @@ from ..conversion.tokenizers import check_ids
 from ..files import flag
 from ..files.ranges import check_ranges
 from ..files.templates import render_template
-from ..loading import NamesModel, load_tokenizer
+from ..loading import NamesModel
 from ..model.modeling_gpt import GPTModel
 from ..performance import pack_for_inference, use_fast_float32
 from ..tasks.formats import read_by_suffix, read_text
@@ -151,10 +150,8 @@ def _stamp(file: Path) -> list[Any]:
 
 def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtractor:
     """The template is on where the tokenizer was saved so, and for pairs and pooling `classify`."""
-    tokenizer = load_tokenizer(args)
-    if args.pooling != "classify" and args.pair_column is None:
-        saved = get_tokenizer_config(args.tokenizer_source.folder)
-        tokenizer.task_template = bool(saved.get("task_template", False))
+    needs_template = args.pooling == "classify" or args.pair_column is not None
+    tokenizer = args.tokenizer_source.tokenizer(**({"task_template": True} if needs_template else {}))
     model = args.source.model(GPTModel, n_head=args.n_head, dtype=DTYPES[args.dtype])
     check_ids(model.config, tokenizer, args.model_name_or_path)
     how = (args.pooling, args.unit, args.word_pooling, args.max_length, args.tokens_per_batch, args.context_words)
