@@ -18,7 +18,7 @@ from .conversion.tokenizers import release_tokenizer
 from .files import GPT_MINI, flag, reading
 from .files.ranges import check_ranges
 from .files.weights import load_weights
-from .hub.downloads import local_folder
+from .hub.repositories import local_folder
 from .model.configuration_gpt import GPTConfig
 from .model.modeling_gpt import GPTForCausalLM, GPTPreTrainedModel
 from .model.tokenization_gpt import GPTTokenizer

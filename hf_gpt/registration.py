@@ -71,7 +71,7 @@ def _config_dict(cls: type, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], 
     """As in transformers; the configuration of a stock `openai-gpt` or `gpt2` becomes one of ours."""
     from transformers import PreTrainedConfig
 
-    from .hub.checks import check_config
+    from .hub.repositories import check_config
 
     config, unused = PreTrainedConfig.get_config_dict.__func__(cls, *args, **kwargs)
     check_config(config, f"config.json of {args[0]}")
@@ -107,7 +107,7 @@ def _head_of(folder: Any, revision: Any) -> str | None:
     from transformers.utils import cached_file
 
     from .files import read_json
-    from .hub.checks import HEAD_CONFIG
+    from .hub.repositories import HEAD_CONFIG
 
     path = cached_file(folder, HEAD_CONFIG, revision=revision, _raise_exceptions_for_missing_entries=False)
     return path and next(iter(read_json(Path(path)).get("architectures") or [None]))

@@ -23,8 +23,7 @@ from transformers import PreTrainedModel
 
 from ..files import check_types, read_json, read_tensor_file, reading
 from ..files.weights import check_tensors, load_weights, mismatches
-from ..hub.checks import HEAD_CONFIG, check_config
-from ..hub.downloads import local_folder
+from ..hub.repositories import HEAD_CONFIG, check_config, local_folder
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS
 from .methods import NO_MERGE

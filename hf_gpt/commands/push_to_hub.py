@@ -17,7 +17,7 @@ from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files import flag
 from ..hub import push
-from ..hub.checks import HEAD_CONFIG
+from ..hub.repositories import HEAD_CONFIG
 from . import command
 
 

@@ -11,8 +11,7 @@ from joblib.numpy_pickle import NumpyArrayWrapper, NumpyUnpickler
 
 from ..files import flag, listing, read_json, read_tensors, reading
 from ..files.weights import BUFFERS, check_tensors, generation_settings, head_parameters, load_weights
-from ..hub.checks import check_config, stock_type
-from ..hub.downloads import local_folder
+from ..hub.repositories import check_config, local_folder, stock_type
 from ..model.configuration_gpt import GPTConfig, default_generation_config
 from ..model.modeling_gpt import HEADS, GPTForCausalLM, GPTPreTrainedModel
 from ..model.tokenization_gpt import GPTTokenizer

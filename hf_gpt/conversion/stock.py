@@ -15,7 +15,7 @@ from transformers.modeling_utils import load_state_dict
 
 from ..files import read_tensor_file, reading
 from ..files.weights import BUFFERS
-from ..hub.checks import stock_type
+from ..hub.repositories import stock_type
 from ..model.configuration_gpt import GPTConfig
 from ..model.modeling_gpt import HEADS, GPTPreTrainedModel
 

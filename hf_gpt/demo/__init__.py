@@ -37,7 +37,7 @@ HEADS: dict[str, type[GPTPreTrainedModel]] = {
 class Demo:
     """
     The model of a folder or Hub id (an adapter on its base model) with its tokenizer, and what it answers: for each
-    tab a method, for models of one class. Numbers of sliders are floats.
+    tab a method, whose docstring the page shows, for models of one class. Numbers of sliders are floats.
     """
 
     def __init__(self, name: str, model_class: type[GPTPreTrainedModel] = modeling_gpt.GPTForCausalLM):
@@ -76,8 +76,8 @@ class Demo:
         self, prompt: str, new_tokens: float, num_beams: float, seed: float | None, top_k: float, *settings: float
     ) -> list[list[Any]]:
         """
-        A row for each of `strategies`, whose last settings are the last ones here: its name, the text, how many tokens
-        are new, their mean log-probability, repeated 4-grams, and whether the seed matters.
+        Decoding strategies side by side: of each the text, how many tokens are new, their mean log-probability,
+        repeated 4-grams, and whether the seed matters. (`settings` are the last ones of `strategies`.)
         """
         prompts = self.encoded(int(new_tokens), prompt=prompt)
         if num_beams > MOST_BEAMS:
@@ -93,7 +93,7 @@ class Demo:
 
     @torch.no_grad()
     def next_tokens(self, prompt: str, count: int = 10) -> list[list[str]]:
-        """Rows of the likeliest tokens behind a prompt, but those that `generate` suppresses, and probabilities."""
+        """The likeliest tokens behind a prompt, but those that `generate` suppresses; … continues within the word."""
         row = torch.tensor(self.encoded(prompt=prompt), device=self.model.device)
         logits = self.model(row).logits[0, -1].float()
         logits[self.model.generation_config.suppress_tokens or []] = float("-inf")
@@ -108,12 +108,12 @@ class Demo:
         return render_surprisals("the model", [("", text)], rows, "bits")
 
     def attention_page(self, text: str) -> str:
-        """What every head attends to, as a page of its own; of at most `MOST_SHOWN` tokens."""
+        """What every head of every block attends to in a short text, as a page of its own."""
         (ids,) = self.encoded(most=MOST_SHOWN, text=text)
         return render_page("attention", "Attention", page_record(self.tokenizer, ids, attention_of(self.model, ids)))
 
     def importance_page(self, text: str, next_word: str = "") -> str:
-        """Which words spoke for the next one (the likeliest, if none is given), as a page of its own."""
+        """Which words spoke for the next one, by three methods, as a page of its own: red for it, blue against."""
         self.encoded(most=MOST_SHOWN, **{"text": text, **({"next word": next_word} if next_word.strip() else {})})
         score, target = next_word_score(self.model, self.tokenizer, text, next_word.strip() or None)
         texts = []
@@ -124,7 +124,7 @@ class Demo:
 
     @torch.no_grad()
     def score_choices(self, context: str, choices: str) -> list[list[str]]:
-        """Rows of choice, one a line behind a context, and the head's logit, or mean log-probability of its tokens."""
+        """The logit of a fine-tuned head for each choice, or the mean log-probability of its tokens (zero-shot)."""
         texts = [line.strip() for line in choices.splitlines() if line.strip()]
         if not 2 <= len(texts) <= MOST_CHOICES:
             raise ValueError(f"Give at least two choices and at most {MOST_CHOICES}, each on a line of its own.")
@@ -138,7 +138,7 @@ class Demo:
         return [[text, f"{value:.3f}"] for value, text in sorted(zip(values, texts, strict=True), reverse=True)]
 
     def classify(self, text: str, second: str = "", both_orders: bool = False) -> dict[str, float] | str:
-        """Probabilities of labels (or the score) for a text or pair, with `both_orders` one without order."""
+        """Probabilities of labels, or the score, of a text or a pair, which may be one without order."""
         texts = {"text": text, **({"second text": second} if second.strip() or both_orders else {})}
         self.encoded(len(texts) + 1, **texts)
         pair = [*texts.values()]
@@ -153,7 +153,7 @@ class Demo:
         return {config.id2label[index]: value for index, value in enumerate(probabilities.tolist())}
 
     def tag(self, text: str) -> list[tuple[str, str | None]]:
-        """The text in parts, each word with its label, read at its last token; `O` and the space between have none."""
+        """The words with their labels, each read at the last token, before the words behind it; `O` is none."""
         self.encoded(2, text=text)
         encoded, names = self.tokenizer(text), self.model.config.id2label
         labels = self.output(text).logits[0].argmax(-1).tolist()
@@ -168,7 +168,7 @@ class Demo:
         return [part for part in [*parts, (text[end:], None)] if part[0]]
 
     def answer(self, question: str, passage: str) -> tuple[str, str]:
-        """The likeliest span of a passage that fits into the context behind the question, and its probability."""
+        """The words of the passage that answer the question, read from left to right behind it; their probability."""
         self.encoded(3, question=question, passage=passage)
         encoded, output = self.tokenizer(question, passage), self.output(question, passage)
         tokens = [index for index, sequence in enumerate(encoded.sequence_ids()) if sequence == 1]  # of the passage
@@ -179,7 +179,7 @@ class Demo:
         return passage[start.start : stop.end].strip(), f"{spans.max():.1%}"
 
     def guesses(self, text: str) -> list[list[str]]:
-        """Rows of the ten likeliest tokens for the one that the mask hides, and their probabilities."""
+        """The ten likeliest words in the place of `<mask>`, by a model that reads from both sides."""
         mask = self.tokenizer.mask_token
         if text.count(mask) != 1:
             raise ValueError(f"Write {mask} once, in the place of the word that is to be guessed.")

@@ -6,6 +6,7 @@ The demonstration as a page of Gradio, which is only imported when a page is bui
 
 import functools
 import html
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,74 +37,61 @@ def build_app(model_name_or_path: str | None = None, **heads: str | None) -> Any
         demos["language_model"] = model = Demo(model_name_or_path)
         demos.setdefault("multiple_choice", model)
     pages = {}
-    for title, (kind, method, about, inputs, output) in _tabs(gr).items():
+    for title, (kind, method, inputs, output) in _tabs(gr).items():
         if kind in demos:
             function = getattr(demos[kind], method)
-            function = _framed(function, about) if isinstance(output, gr.HTML) else function
-            settings = {"description": about, "api_name": method, "flagging_mode": "never"}
+            function = _framed(function, title) if isinstance(output, gr.HTML) else function
+            settings = {"description": inspect.getdoc(function), "api_name": method, "flagging_mode": "never"}
             pages[title] = gr.Interface(function, inputs, output, **settings)
     title = f"The original GPT: {Path(names[0]).name}"
     # Whoever comes when so many wait gets a message, instead of waiting behind them.
     return gr.TabbedInterface([*pages.values()], [*pages], title=title, analytics_enabled=False).queue(max_size=32)
 
 
-def _tabs(gr: Any) -> dict[str, tuple[str, str, str, list[Any], Any]]:
-    """Of each tab the kind of its model, the method of `Demo`, its description, and the components of both sides."""
-    text = functools.partial(gr.Textbox, label="Text", lines=2)
+def _tabs(gr: Any) -> dict[str, tuple[str, str, list[Any], Any]]:
+    """Of each tab the kind of its model, the method of `Demo`, and the components of both sides."""
 
-    def table(columns: dict[str, int | None]) -> Any:
-        widths = [*columns.values()] if any(columns.values()) else None
-        return gr.Dataframe(headers=[*columns], column_widths=widths, interactive=False, wrap=True, show_label=False)
+    def text(value: str, label: str = "Text") -> Any:
+        return gr.Textbox(value, label=label, lines=2)
 
-    settings = [
-        gr.Textbox(_PROMPT, label="Prompt", lines=2),
-        gr.Slider(1, 200, 40, step=1, label="New tokens"),
-        gr.Slider(2, MOST_BEAMS, 4, step=1, label="Beams"),
-        gr.Number(0, precision=0, label="Seed"),
-        gr.Slider(1, 200, 40, step=1, label="Top-k"),
-        gr.Slider(0.05, 1, 0.9, step=0.05, label="Top-p (nucleus)"),
-        gr.Slider(0.05, 1, 0.95, step=0.05, label="Typical probability"),
-        gr.Slider(0.1, 2, 1.0, step=0.1, label="Temperature"),
-    ]
-    choices = [
-        gr.Textbox("The rain fell all night. In the morning the streets were", label="Context", lines=3),
-        gr.Textbox("wet.\nmade of cheese.", label="Choices, one a line", lines=4),
-    ]
-    pair = [text("Who wrote the first novel?"), gr.Textbox("", label="Second text, for models of pairs")]
+    def slider(label: str, lowest: float, highest: float, value: float) -> Any:
+        return gr.Slider(lowest, highest, value, step=min(lowest, 1), label=label)
+
+    def table(*names: str, widths: list[int] | None = None) -> Any:
+        return gr.Dataframe(headers=[*names], column_widths=widths, interactive=False, wrap=True, show_label=False)
+
+    settings = [text(_PROMPT, "Prompt"), slider("New tokens", 1, 200, 40), slider("Beams", 2, MOST_BEAMS, 4)]
+    settings += [gr.Number(0, precision=0, label="Seed"), slider("Top-k", 1, 200, 40)]
+    settings += [slider("Top-p (nucleus)", 0.05, 1, 0.9), slider("Typical probability", 0.05, 1, 0.95)]
+    settings += [slider("Temperature", 0.1, 2, 1.0)]
+    choices = [text("The rain fell all night. In the morning the streets were", "Context")]
+    choices += [text("wet.\nmade of cheese.", "Choices, one a line")]
+    pair = [text("Who wrote the first novel?"), text("", "Second text, for models of pairs")]
     pair += [gr.Checkbox(False, label="The order does not matter (similarity)")]
-    passage = [gr.Textbox("Where does Mary live?", label="Question")]
-    passage += [text("Mary lives in the old house. John lives in the garden.", label="Passage", lines=5)]
-    masked = [text("She opened the <mask> and looked out.")]
+    passage = [text("Where does Mary live?", "Question")]
+    passage += [text("Mary lives in the old house. John lives in the garden.", "Passage")]
     answer = [gr.Textbox(label="Answer"), gr.Textbox(label="Probability")]
-    ranking = table({"Choice": None, "Score": None})
-    next_word = gr.Textbox("", label="Next word (by default the likeliest)")
-    scored = "The logit of a fine-tuned head, or the mean log-probability of the choice's tokens (zero-shot)."
-    expected = "The ten likeliest tokens behind the prompt; … continues within the word."
-    mattered = "Which words spoke for the next one, by three methods: red speaks for it, blue against."
-    tagged = "Every word has the colour of its label, which is read before the words behind it."
-    guessed = "The likeliest words in the place of `<mask>`, by a model that reads from both sides."
-    answered = "The words of the passage that answer the question, read from left to right behind it."
-    shown, attended = "What was expected at each position.", "What every head of every block attends to."
+    masked, next_word = "She opened the <mask> and looked out.", "Next word (by default the likeliest)"
     model = "language_model"
     return {
-        "Generation": (model, "generate", "Decoding strategies side by side.", settings, table(_COMPARED)),
-        "Next token": (model, "next_tokens", expected, [text(_PROMPT)], table({"Token": None, "Probability": None})),
-        "Each position": (model, "expectation_page", shown, [text(_SENTENCE)], gr.HTML()),
-        "Attention": (model, "attention_page", attended, [text(_SENTENCE)], gr.HTML()),
-        "Importance": (model, "importance_page", mattered, [text(_PROMPT), next_word], gr.HTML()),
-        "Multiple choice": ("multiple_choice", "score_choices", scored, choices, ranking),
-        "Classification": ("classifier", "classify", "Labels, or the score.", pair, gr.Label(label="Probabilities")),
-        "Tagging": ("tagger", "tag", tagged, [text(_SENTENCE)], gr.HighlightedText(show_legend=True)),
-        "Masked word": ("fill_mask", "guesses", guessed, masked, table({"Token": None, "Probability": None})),
-        "Questions": ("question_answering", "answer", answered, passage, answer),
+        "Generation": (model, "generate", settings, table(*_COMPARED, widths=[*_COMPARED.values()])),
+        "Next token": (model, "next_tokens", [text(_PROMPT)], table("Token", "Probability")),
+        "Each position": (model, "expectation_page", [text(_SENTENCE)], gr.HTML()),
+        "Attention": (model, "attention_page", [text(_SENTENCE)], gr.HTML()),
+        "Importance": (model, "importance_page", [text(_PROMPT), text("", next_word)], gr.HTML()),
+        "Multiple choice": ("multiple_choice", "score_choices", choices, table("Choice", "Score")),
+        "Classification": ("classifier", "classify", pair, gr.Label(label="Probabilities")),
+        "Tagging": ("tagger", "tag", [text(_SENTENCE)], gr.HighlightedText(show_legend=True)),
+        "Masked word": ("fill_mask", "guesses", [text(masked)], table("Token", "Probability")),
+        "Questions": ("question_answering", "answer", passage, answer),
     }
 
 
-def _framed(page: Callable[..., str], about: str) -> Callable[..., str]:
+def _framed(page: Callable[..., str], title: str) -> Callable[..., str]:
     """A page of its own, whose style and script stay within a frame."""
 
     @functools.wraps(page)
     def framed(*values: str) -> str:
-        return f'{_FRAME.format(html.escape(page(*values)))} title="{about}"></iframe>'
+        return f'{_FRAME.format(html.escape(page(*values)))} title="{title}"></iframe>'
 
     return framed

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from ..adapters import load_adapter, virtual_tokens
 from ..conversion.tokenizers import check_ids
 from ..files import METRICS, PREDICTIONS, check_empty, flag, in_output_folder, write_json
 from ..loading import Source
-from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.encode import describe_encoded
 from ..tasks.report import write_predictions
@@ -23,8 +23,7 @@ from ..training.text_to_text import TextToTextTrainer, declare_targets, saved_se
 from ..training.trainer import GPTTrainer, choose_products
 from ..trees.any_model import longest_path
 from ..trees.collators import TokenTreeCollator
-from .any_model import is_other_model, leave_texts, load_other_model
-from .zero_shot import ZeroShotRule, ZeroShotScorer, zero_shot_rule, zero_shot_transform
+from .zero_shot import ZeroShotScorer, load_language_model, zero_shot_rule, zero_shot_transform
 
 
 @dataclass
@@ -66,7 +65,11 @@ def evaluate(model_args: ModelArguments, data: DataArguments, args: EvaluationAr
         spec = task.spec
         if args.zero_shot:
             rule = zero_shot_rule(spec, args.zero_shot_prompt, args.zero_shot_words)
-            tokenizer, model, transform = _zero_shot(model_args, data, rule)
+            tokenizer, model = load_language_model(model_args)
+            length = min(data.max_length or sys.maxsize, longest_path(model))
+            transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
+            if transform.tokenizer is not None:  # which reads the texts themselves
+                tokenizer = _leave_texts
             score = args.zero_shot_score or ("sum" if rule.kind == "words" else "mean")
             model = ZeroShotScorer(model, mean=score == "mean")
         else:
@@ -121,18 +124,5 @@ def _load_head(model_args: ModelArguments, spec: TaskSpec, tokenizer: GPTTokeniz
     return model
 
 
-def _zero_shot(model_args: ModelArguments, data: DataArguments, rule: ZeroShotRule) -> tuple[Any, Any, Any]:
-    """What tokenizes columns, a language model, ours or any other, and how it reads the rows of a rule."""
-    source = model_args.source
-    if is_other_model(source.folder):
-        tokenizer, model = load_other_model(model_args)
-    elif source.kind == "adapter":
-        raise ValueError(f"{source.name} is an adapter of a task head: --zero_shot wants a language model.")
-    else:
-        tokenizer = model_args.tokenizer_source.tokenizer(task_template=True)
-        settings = {"n_head": model_args.n_head, "attn_implementation": model_args.attn_implementation}
-        model = source.model(GPTForCausalLM, **settings)
-        check_ids(model.config, tokenizer, source.name)
-    length = min(data.max_length or sys.maxsize, longest_path(model))
-    transform = zero_shot_transform(rule, tokenizer, length, data.truncation, data.share_prefix)
-    return tokenizer if transform.tokenizer is None else leave_texts, model, transform
+def _leave_texts(texts: Sequence[str], **settings: Any) -> dict[str, Sequence[str]]:
+    return {"input_ids": texts}

@@ -10,11 +10,21 @@ from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.utils import CONFIG_NAME
 
+from ..adapters import is_adapter
+from ..conversion.sources import KINDS
+from ..conversion.tokenizers import check_ids
+from ..files import read_json, reading
+from ..files.weights import load_weights
+from ..hub.repositories import check_config
+from ..model.modeling_gpt import GPTForCausalLM
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks.spec import SINGLE_LABEL, TaskSpec
-from ..trees.any_model import choice_log_probs, read_trees
+from ..training.arguments import ModelArguments
+from ..trees.any_model import check_model, choice_log_probs, read_trees
 from ..trees.token_tree import TokenTree
 from ..trees.transforms import TRUNCATION_RULES
 
@@ -45,6 +55,34 @@ def zero_shot_rule(spec: TaskSpec, prompt: str | None = None, words: Sequence[st
         names = ", ".join(spec.label_names)
         raise ValueError(f"{spec.name}: name one word for each of its classes, {names}, with --zero_shot_words.")
     return rule
+
+
+def load_language_model(args: ModelArguments) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    """
+    Tokenizer and causal language model of a name, ours or any other of transformers: that in float32, of safetensors
+    and without code from its folder. A `ValueError` in one line if they are not there, do not fit, or the model cannot
+    hold token trees.
+    """
+    source, settings = args.source, {"attn_implementation": args.attn_implementation}
+    if is_adapter(source.folder):
+        raise ValueError(f"{source.name} is an adapter of a task head: --zero_shot wants a language model.")
+    config = read_json(source.folder / CONFIG_NAME) if (source.folder / CONFIG_NAME).is_file() else {}
+    if config.get("model_type") not in CONFIG_MAPPING.keys() - KINDS.keys():
+        tokenizer = args.tokenizer_source.tokenizer(task_template=True)
+        model = source.model(GPTForCausalLM, n_head=args.n_head, **settings)
+        check_ids(model.config, tokenizer, source.name)
+        return tokenizer, model
+    check_config(config, source.name)
+    with reading(source.name):
+        config = AutoConfig.from_pretrained(source.folder, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(args.tokenizer_source.folder, trust_remote_code=False)
+        settings |= {"trust_remote_code": False, "use_safetensors": True, "dtype": "float32"}
+        model = load_weights(AutoModelForCausalLM, source.folder, config, check_numbers=False, **settings)
+    check_model(model, 1)
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise ValueError(f"The tokenizer has {len(tokenizer)} tokens and {source.name} {rows} rows: name its own.")
+    return tokenizer, model.eval()
 
 
 @dataclass(frozen=True)
@@ -129,9 +167,8 @@ class ZeroShotScorer(nn.Module):
 
     def forward(self, labels: torch.Tensor | None = None, **batch: torch.Tensor) -> dict[str, torch.Tensor]:
         """
-        `logits`, `(batch, paths)`, -inf without a candidate; with labels a `loss` of 0, which the Trainer wants then.
-        For the batch of trees see `TokenTreeCollator`, whose tensors are the arguments; its `lm_weights` are 1 for
-        tokens that count.
+        `logits`, `(batch, paths)`, -inf without a candidate, of a batch of `TokenTreeCollator` with `lm_weights` of 1
+        for tokens that count; with labels a `loss` of 0, which the Trainer wants then.
         """
         counted = batch["lm_weights"].gt(0)
         scores = choice_log_probs(batch, read_trees(self.model, batch, counted)[0], counted, self.mean)

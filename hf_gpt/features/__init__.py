@@ -177,17 +177,14 @@ class FeatureExtractor:
         outputs = self.model(batch, attention_mask=mask, use_cache=False, output_hidden_states=kept)
         sizes = spans[:, 1] - spans[:, 0]
         bags = np.cumsum(sizes) - sizes
-        index = torch.from_numpy(np.repeat(spans[:, 0] - bags, sizes) + np.arange(sizes.sum())).to(device)
+        index = np.repeat(spans[:, 0] - bags, sizes) + np.arange(sizes.sum())
+        index, starts = (torch.from_numpy(each).to(device) for each in (index, bags))
         pooled = {}
         for layer in self.layers:
             states = (outputs.last_hidden_state if layer == top else outputs.hidden_states[layer]).flatten(0, 1)
-            if len(index) == len(spans):
-                states = states[index]
-            else:
-                # The mean of rows of a matrix, picked by index: an embedding bag.
-                starts = torch.from_numpy(bags).to(device)
-                states = nn.functional.embedding_bag(index, states.float(), starts, mode="mean").to(states.dtype)
-            pooled[layer] = states.cpu()
+            # The mean of rows of a matrix, picked by index: an embedding bag.
+            means = nn.functional.embedding_bag(index, states.float(), starts, mode="mean")
+            pooled[layer] = means.to(states.dtype).cpu()
         return pooled
 
 

@@ -1,7 +1,6 @@
 """Features of files, written as Parquet in shards by one process or several; resumable after an interruption."""
 
 import dataclasses
-import itertools
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,15 +16,16 @@ from datasets import Dataset, Value
 from datasets.fingerprint import Hasher
 from pyarrow import compute, csv, parquet
 from tqdm.auto import tqdm
-from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-from ..cards.features import describe_rows, features_card
+from .. import files
+from ..cards import TEMPLATES
 from ..conversion.tokenizers import check_ids
-from ..files import atomic, check_empty, check_settings, flag, output_folder, read_json, reading, write_json
+from ..files import flag
+from ..files.templates import render_template
 from ..loading import NamesModel
 from ..model.modeling_gpt import GPTModel
 from ..performance import pack_for_inference, use_fast_float32
-from ..tasks.formats import field_of, read_by_suffix, read_text
+from ..tasks.formats import read_by_suffix, read_text
 from ..tasks.load import cached_rows
 from ..training.text_files import text_of
 from . import POOLINGS, UNITS, WORD_COLUMNS, WORD_POOLINGS, FeatureExtractor, TextFeatures
@@ -83,36 +83,36 @@ def extract(args: FeatureArguments) -> dict[str, Any]:
     # Processes that are done wait for the slowest; the launcher ends them where one has died.
     state = PartialState(cpu=args.use_cpu or not torch.accelerator.is_available(), timeout=timedelta(days=7))
     output, is_main = Path(args.output_dir), state.is_main_process
-    with output_folder(output, state.process_index):
+    with files.output_folder(output, state.process_index):
         if args.fast_float32 is None and (output / SETTINGS).is_file() and not args.overwrite_output_dir:
-            args.fast_float32 = read_json(output / SETTINGS).get("fast_float32", False)
+            args.fast_float32 = files.read_json(output / SETTINGS).get("fast_float32", False)
         args.fast_float32 = state.device.type == "cpu" and use_fast_float32(args.fast_float32)
         with state.main_process_first():
             rows, extractor = read_rows(args), load_extractor(args, state.device)
             settings = _settings(args, rows, extractor)
             if is_main:
                 prepare_folder(output, settings, args.overwrite_output_dir)
-        shards = -(-len(rows) // args.rows_per_shard)
-        files = [output / DATA / f"features-{index:05d}-of-{shards:05d}.parquet" for index in range(shards)]
+        count = -(-len(rows) // args.rows_per_shard)
+        shards = [output / DATA / f"features-{index:05d}-of-{count:05d}.parquet" for index in range(count)]
         if is_main:
             by = f" by {state.num_processes} processes" if state.num_processes > 1 else ""
-            missing = sum(not file.is_file() for file in files)
-            print(f"{len(rows):,} rows; {missing} of {shards} shards are to be made{by}", flush=True)
-        own = range(state.process_index, shards, state.num_processes)
+            missing = sum(not shard.is_file() for shard in shards)
+            print(f"{len(rows):,} rows; {missing} of {count} shards are to be made{by}", flush=True)
+        own = range(state.process_index, count, state.num_processes)
         for index in tqdm(own, desc="extracting", unit="shard", disable=not is_main):
-            if files[index].is_file():
+            if shards[index].is_file():
                 continue
             numbers = np.arange(index * args.rows_per_shard, min(len(rows), (index + 1) * args.rows_per_shard))
             part = rows.with_format("arrow")[numbers[0] : numbers[-1] + 1]
             found = extractor(part[TEXT].to_pylist(), part[PAIR].to_pylist() if args.pair_column else None)
-            with atomic(files[index]) as temporary:
+            with files.atomic(shards[index]) as temporary:
                 parquet.write_table(features_table(numbers, found, part.select(args.keep_columns or [])), temporary)
         state.wait_for_everyone()
         if not is_main:
             return settings
-        record = _finish(output, settings, files)
+        record = _finish(output, settings, shards)
         if args.csv and not (output / CSV).is_file():
-            write_csv(output / CSV, files, record["layers"])
+            write_csv(output / CSV, shards, record["layers"])
         print(describe_rows(record), f"features, card (README.md) and {RESULT} are in {output}", sep="\n", flush=True)
         return record
 
@@ -122,23 +122,22 @@ def read_rows(args: FeatureArguments) -> Dataset:
     The rows of all files in their order, in the cache of `datasets`: `_text`, maybe `_pair`, and the kept columns.
     What is wrong with a file is an `OSError` or `ValueError` that names file and row.
     """
-    files, kept = [Path(file) for file in args.input_files], list(args.keep_columns or ())
+    paths, kept = [Path(file) for file in args.input_files], list(args.keep_columns or ())
     texts = {TEXT: args.text_column} | ({PAIR: args.pair_column} if args.pair_column else {})
 
     def generate() -> Iterator[dict[str, Any]]:
         count = 0
-        for file in files:
-            is_text = ".txt" in {suffix.lower() for suffix in file.suffixes}
-            records = read_text(file, keep_blank=True) if is_text else read_by_suffix(file, quoted=args.quoted)
+        for path in paths:
+            is_text = ".txt" in {suffix.lower() for suffix in path.suffixes}
+            records = read_text(path, keep_blank=True) if is_text else read_by_suffix(path, quoted=args.quoted)
             for where, fields in records:
                 count += 1
                 row = {name: text_of(where, fields, column) for name, column in texts.items()}
-                with reading(where):
-                    yield row | {name: field_of(fields, name) for name in kept}
+                yield row | {name: text_of(where, fields, name, object) for name in kept}
         if not count:
-            raise ValueError(f"{', '.join(map(str, files))}: there is no row.")
+            raise ValueError(f"{', '.join(map(str, paths))}: there is no row.")
 
-    rows = cached_rows(generate, Hasher.hash(("features", [*map(_stamp, files)], texts, kept, args.quoted)))
+    rows = cached_rows(generate, Hasher.hash(("features", [*map(_stamp, paths)], texts, kept, args.quoted)))
     if args.csv and (lists := [name for name in kept if not isinstance(rows.features[name], Value)]):
         raise ValueError(f"--keep_columns {' '.join(lists)}: CSV has no lists, leave out the column or --csv.")
     return rows
@@ -151,10 +150,8 @@ def _stamp(file: Path) -> list[Any]:
 
 def load_extractor(args: FeatureArguments, device: torch.device) -> FeatureExtractor:
     """The template is on where the tokenizer was saved so, and for pairs and pooling `classify`."""
-    tokenizer = args.tokenizer_source.tokenizer(task_template=True)
-    if args.pooling != "classify" and args.pair_column is None:
-        saved = get_tokenizer_config(args.tokenizer_source.folder)
-        tokenizer.task_template = bool(saved.get("task_template", False))
+    needs_template = args.pooling == "classify" or args.pair_column is not None
+    tokenizer = args.tokenizer_source.tokenizer(**({"task_template": True} if needs_template else {}))
     model = args.source.model(GPTModel, n_head=args.n_head)
     check_ids(model.config, tokenizer, args.model_name_or_path)
     how = (args.pooling, args.unit, args.word_pooling, args.max_length, args.tokens_per_batch, args.context_words)
@@ -170,8 +167,8 @@ def _settings(args: FeatureArguments, rows: Dataset, extractor: FeatureExtractor
     stamps, kinds = [], (".safetensors", ".json", ".npy", ".bpe")
     for source in dict.fromkeys((args.source, args.tokenizer_source)):
         # Of a model on the Hub its commit, of a folder its files.
-        files = [_stamp(file) for file in sorted(source.folder.iterdir()) if file.suffix in kinds]
-        stamps += files if source.commit is None else [[source.name, source.commit]]
+        own = [_stamp(file) for file in sorted(source.folder.iterdir()) if file.suffix in kinds]
+        stamps += own if source.commit is None else [[source.name, source.commit]]
     settings = {name: value for name, value in dataclasses.asdict(args).items() if name not in free}
     settings |= {"layers": extractor.layers, "task_template": extractor.tokenizer.task_template}
     settings |= {"max_length": extractor.max_length, "input_files": [_stamp(Path(file)) for file in args.input_files]}
@@ -182,15 +179,15 @@ def prepare_folder(output: Path, settings: dict[str, Any], overwrite: bool) -> N
     """Make the folder or check its settings; `overwrite` deletes features, and whatever else is there stays."""
     file = output / SETTINGS
     if not file.is_file():
-        check_empty(output, hint="It holds something else than features: name another --output_dir.")
+        files.check_empty(output, hint="It holds something else than features: name another --output_dir.")
     elif not overwrite:
-        check_settings(output, {"fast_float32": False} | read_json(file), settings)
+        files.check_settings(output, {"fast_float32": False} | files.read_json(file), settings)
         return
     for name in (RESULT, CARD, CSV):
         (output / name).unlink(missing_ok=True)
     # Before the new settings are there: what is left of a deletion that was stopped belongs to the old ones.
     shutil.rmtree(output / DATA, ignore_errors=True)
-    write_json(file, settings)
+    files.write_json(file, settings)
 
 
 def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> pa.Table:
@@ -210,11 +207,10 @@ def features_table(rows: np.ndarray, features: TextFeatures, kept: pa.Table) -> 
 
 def write_csv(path: Path, shards: list[Path], layers: list[int]) -> None:
     """Write the features of shards into one CSV file, a shard at a time; a state that is NaN is an empty field."""
-    tables = (unit_table(parquet.read_table(shard), layers) for shard in shards)
-    first = next(tables)
-    with atomic(path) as temporary, csv.CSVWriter(temporary, first.schema) as writer:
-        for table in tqdm(itertools.chain([first], tables), desc=path.name, unit="shard", total=len(shards)):
-            writer.write_table(table)
+    schema = unit_table(parquet.read_schema(shards[0]).empty_table(), layers).schema
+    with files.atomic(path) as temporary, csv.CSVWriter(temporary, schema) as writer:
+        for shard in tqdm(shards, desc=path.name, unit="shard"):
+            writer.write_table(unit_table(parquet.read_table(shard), layers))
 
 
 def unit_table(shard: pa.Table, layers: list[int]) -> pa.Table:
@@ -232,14 +228,28 @@ def unit_table(shard: pa.Table, layers: list[int]) -> pa.Table:
     return pa.table(columns)
 
 
-def _finish(output: Path, settings: dict[str, Any], files: list[Path]) -> dict[str, Any]:
+def _finish(output: Path, settings: dict[str, Any], shards: list[Path]) -> dict[str, Any]:
     """Add the shards up and write card and result; what `features.json` holds."""
     if (output / RESULT).is_file():
-        return read_json(output / RESULT)
-    counts = pa.concat_tables([parquet.read_table(file, columns=["tokens", "truncated"]) for file in files])
+        return files.read_json(output / RESULT)
+    counts = pa.concat_tables([parquet.read_table(file, columns=["tokens", "truncated"]) for file in shards])
     tokens, truncated = (counts[name].to_numpy() for name in ("tokens", "truncated"))
-    record = settings | {"shards": len(files), "tokens": int(tokens.sum()), "empty_rows": int((tokens == 0).sum())}
+    record = settings | {"shards": len(shards), "tokens": int(tokens.sum()), "empty_rows": int((tokens == 0).sum())}
     record |= {"truncated_rows": int((truncated > 0).sum()), "truncated_tokens": int(truncated.sum())}
-    features_card(record).save(output / CARD)
-    write_json(output / RESULT, record)
+    texts = ", ".join(Path(name).name for name, *_ in record["input_files"])
+    values = {"record": record, "read": describe_rows(record), "files": texts}
+    files.write_text(output / CARD, render_template(TEMPLATES / "features.md", **values))
+    files.write_json(output / RESULT, record)
     return record
+
+
+def describe_rows(record: dict[str, Any]) -> str:
+    """What was read, and which rows are not as one may expect, of what `features.json` holds."""
+    text = f"{record['rows']:,} rows, {record['tokens']:,} tokens"
+    if record["truncated_rows"]:
+        lost = f"{record['truncated_rows']:,} (they lost {record['truncated_tokens']:,} tokens in all)"
+        text += f"; rows truncated to {record['max_length']} tokens: {lost}"
+    if record["empty_rows"]:
+        kind = "no states" if record["pooling"] == "none" else "NaN for states"
+        text += f"; rows without any token, which have {kind}: {record['empty_rows']:,}"
+    return text

@@ -17,8 +17,7 @@ from tqdm import tqdm
 from transformers.utils import ADAPTER_CONFIG_NAME
 
 from ..files import CARD, first_line, read_json
-from .checks import RepositoryError
-from .downloads import download
+from .repositories import RepositoryError, download
 from .staging import check_base_model, code_files, stage
 
 __all__ = ["RepositoryError", "check_base_model", "code_files", "download", "push"]
@@ -39,8 +38,8 @@ def push(
     """
     Upload a folder: a model with any head, a tokenizer, an adapter, or extracted features.
 
-    Files of a fixed list of names are sent (`hf_gpt.hub.checks.UPLOADED`), with the code of hf_gpt; whatever else is
-    there stays here, which is printed. What stands in these files is sent as it is, but for paths of this machine:
+    Files of a fixed list of names (`UPLOADED` of `hf_gpt.hub.repositories`) are sent, with hf_gpt's code; what else
+    is there stays here, which is printed. What stands in these files is sent as it is, but for paths of this machine:
     nothing looks for secrets in them. After a failure the same call resumes.
 
     Args:

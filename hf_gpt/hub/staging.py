@@ -15,8 +15,7 @@ from ..model import modeling_gpt
 from ..model.configuration_gpt import AUTO_MAP, GPTConfig
 from ..model.tokenization_gpt import GPTTokenizer
 from .card import render_card, without_paths
-from .checks import EVAL_RESULTS, FEATURE_DATA, FEATURES, HEAD_CONFIG, UPLOADED, RepositoryError, check_config
-from .downloads import is_hub_id
+from .repositories import EVAL_RESULTS, FEATURE_DATA, FEATURES, HEAD_CONFIG, UPLOADED, check_config, is_hub_id
 
 # Whose presence says what a folder holds, in the order of looking.
 CONFIGURATIONS = {"adapter": ADAPTER_CONFIG_NAME, "model": CONFIG_NAME}
@@ -100,14 +99,14 @@ def _check_loads(folder: Path, kind: str) -> None:
     """Raise a `ValueError` that names the file for what others could not load."""
     weights = folder / {"adapter": ADAPTER_SAFE_WEIGHTS_NAME, "model": SAFE_WEIGHTS_NAME}.get(kind, "")
     if not weights.exists():
-        raise RepositoryError(f"{folder} has no weights: there is no {weights.name}.")
+        raise ValueError(f"{folder} has no weights: there is no {weights.name}.")
     if kind == "adapter":
         check_tensors(read_tensor_file(weights), weights)
     if kind == "model":
         settings = read_json(folder / CONFIG_NAME)
         name, model_type = (settings.get("architectures") or [None])[0], settings.get("model_type")
         if model_type != GPTConfig.model_type or f"modeling_gpt.{name}" not in AUTO_MAP.values():
-            raise RepositoryError(f"{folder} is a {name} of the type {model_type}, whose code is not hf_gpt's.")
+            raise ValueError(f"{folder} is a {name} of the type {model_type}, whose code is not hf_gpt's.")
         check_config(settings, folder / CONFIG_NAME)
         with reading(folder / CONFIG_NAME):
             config = GPTConfig.from_dict(settings)

@@ -18,9 +18,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from .. import files
 from ..adapters import HEAD_CONFIG, head_config, virtual_tokens
-from ..cards.facts import fill_in
-from ..cards.fine_tuned import FineTunedCard
-from ..hub.checks import EVAL_RESULTS
+from ..cards import FineTunedCard, fill_in
+from ..hub.repositories import EVAL_RESULTS
 from ..model.modeling_gpt import GPTTaskModel
 from ..model.tokenization_gpt import GPTTokenizer
 from ..tasks import TaskData, TaskSpec, metrics, report

@@ -8,8 +8,7 @@ from typing import Any
 
 from transformers import set_seed
 
-from ..cards.facts import fill_in
-from ..cards.fine_tuned import FineTunedCard
+from ..cards import FineTunedCard, fill_in
 from ..conversion.sources import KINDS, forget_task
 from ..conversion.tokenizers import check_ids
 from ..files import PRETRAINING, flag, in_output_folder, write_json
@@ -221,7 +220,6 @@ def _write_card(
         task=f"{kind}ling",
         family=kind,
         base_model="" if is_new else shape.source.name,
-        base_on_hub=False if is_new else None,
         random_weights=is_new,
         name=output.resolve().name if is_new else "",
         description=what,

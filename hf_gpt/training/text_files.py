@@ -51,11 +51,11 @@ def _texts_of(path: Path, text_column: str) -> Iterator[tuple[str, str]]:
         yield str(path), read_text(path)
 
 
-def text_of(where: str, fields: dict[str, Any], column: str) -> str:
-    """The text in a column of a record; a `ValueError` names file, line and column where there is none."""
+def text_of(where: str, fields: dict[str, Any], column: str, kind: type = str) -> Any:
+    """The text in a column of a record, or what `kind` says; a `ValueError` names file, line and column for others."""
     with reading(where):
         text = field_of(fields, column)
-        if not isinstance(text, str):
+        if not isinstance(text, kind):
             raise ValueError(f"column {column!r} holds {text!r}, a text was expected")
         return text
 

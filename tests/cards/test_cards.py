@@ -13,8 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingA
 
 from hf_gpt import FineTuningArguments
 from hf_gpt.adapters import adapter_config
-from hf_gpt.cards import FineTunedCard, learning_rate_advice
-from hf_gpt.cards.facts import fill_in
+from hf_gpt.cards import FineTunedCard, fill_in, learning_rate_advice
 from hf_gpt.files import CARD, FACTS
 from hf_gpt.tasks import get_task
 from hf_gpt.training.finetune import summarise
@@ -141,7 +140,7 @@ def test_facts_give_the_same_card_again_also_where_the_base_model_is_gone(tmp_pa
     assert again == card
     again.save(tmp_path / "out")
     assert (tmp_path / "out" / CARD).read_bytes() == before
-    assert again.metadata().base_model is None
+    assert again.render().data.base_model is None
 
 
 MINIMAL = "task: t\nfamily: f\nbase_model: b\n"

@@ -22,7 +22,7 @@ import hf_gpt.__main__ as entry
 from hf_gpt import GPT_MINI, GPTForCausalLM, __version__
 from hf_gpt.commands import command as as_command
 from hf_gpt.commands import parse_arguments
-from hf_gpt.hub.downloads import local_folder
+from hf_gpt.hub.repositories import local_folder
 
 from ..support.runs import ARGUMENTS, REPOSITORY, finetune, start_launch
 
