@@ -68,7 +68,7 @@ class AnalysisArguments(LanguageModelArguments):
         found = [encode(tokenizer, example.text) for example in self.examples]
         for ids, example in zip(found, self.examples, strict=True):
             if len(ids) < fewest:
-                raise ValueError(f"The text {example.text!r} has fewer than {fewest} tokens: write more.")
+                raise ValueError(f"The text {example.text!r} has {len(ids)} tokens, not {fewest} or more: write more.")
         if longer := sum(len(ids) > limit for ids in found):
             print(f"Of {longer:,} of {len(found):,} texts only the first {limit:,} tokens are read.")
         return [ids[:limit] for ids in found]

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..files import flag
-from ..generation import ReadingArguments, check_predicted, encode, print_table
+from ..generation import ReadingArguments, encode, print_table
 from ..generation.scoring import perplexity, read_lines, score_texts
 from ..generation.strategies import Continuation, compare, continue_prompts, passages, strategies
 from ..training.text_files import iter_texts
@@ -67,7 +67,8 @@ def main(args: GenerateArguments) -> None:
     prompts, human = [], []
     for text in texts:
         ids = encode(tokenizer, text)
-        check_predicted(ids, f"The prompt {text!r}", 1)
+        if not ids:
+            raise ValueError(f"The prompt {text!r} has no token: write something.")
         if len(ids) > longest:
             start = f"the prompt {textwrap.shorten(text, 40, placeholder='...')!r} has {len(ids):,} tokens"
             print(f"WARNING: {start}; the model reads its last {longest:,}.", file=sys.stderr)
