@@ -90,6 +90,7 @@ class PackedLinear(nn.Module):
 
     @property
     def weight(self) -> nn.Parameter:
+        """`nn.Parameter` of shape `(out_features, in_features)`, where the model uses it elsewhere, too."""
         if self._kept[0] is None:
             raise RuntimeError(_PACKED)
         return self._kept[0]
@@ -101,6 +102,7 @@ class PackedLinear(nn.Module):
     state_dict = register_parameter = __reduce__ = refuse
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """Of states `(..., in_features)` what `nn.Linear` gives, `(..., out_features)`, rounded as the dtype says."""
         if torch.is_grad_enabled() and states.requires_grad:
             raise RuntimeError(_PACKED)
         rows = states.reshape(-1, self.in_features)

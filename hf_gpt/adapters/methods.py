@@ -85,6 +85,7 @@ class HoulsbyLayer(_Layer):
         return first.device, first.dtype
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As of the module, the states `(..., width)` through the active adapters one after the other."""
         outputs = self.base_layer(*args, **kwargs)
         if self.disable_adapters:
             return outputs
@@ -164,6 +165,7 @@ class BitFitLayer(_Layer):
         return own[0] if own else None
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """As of the layer, `(..., features)`, with the bias of the active adapter."""
         if self.disable_adapters and self.merged:
             self.unmerge()
         layer, name = self.base_layer, self._only(self.active_adapters)

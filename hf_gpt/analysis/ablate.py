@@ -110,6 +110,7 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
+    """Switch off, measure, rank, prune."""
     head, specials = (GPTForCausalLM, 0) if args.metric == "lm_loss" else (GPTForSequenceClassification, 2)
     model, tokenizer = args.load(head)
     texts = args.token_ids(tokenizer, model.config.n_positions - specials, fewest=1 if specials else 2)

@@ -124,6 +124,7 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
+    """Score both sentences of each pair, count, draw."""
     made = args.file is None
     pairs = agreement_pairs(args.max_pairs, args.seed) if made else read_sets(Path(args.file), args.max_pairs)
     model, tokenizer = args.load()

@@ -65,6 +65,7 @@ Arguments = AnalysisArguments
 
 
 def run(args: Arguments) -> None:
+    """Read, count, draw."""
     model, tokenizer = args.load()
     texts, title = args.token_ids(tokenizer, min(_TOKENS, model.config.n_positions)), f"Attention of {args.name}"
     read = [attention_of(model, ids) for ids in texts]

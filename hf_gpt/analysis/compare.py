@@ -55,6 +55,7 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
+    """Read with both, compare, draw."""
     (first, tokenizer), (second, other) = args.load(), LanguageModelArguments(args.other, device=args.device).load()
     shapes = [(model.config.n_layer, model.config.n_head) for model in (first, second)]
     if shapes[0] != shapes[1] or tokenizer.get_vocab() != other.get_vocab():

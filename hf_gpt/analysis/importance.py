@@ -267,6 +267,7 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
+    """Score the words of each text by each method, compare, draw."""
     if args.choices and (len(args.text or ()) != 1 or len(args.choices) < 2):
         raise ValueError("--choices takes two or more, and one --text.")
     model, tokenizer = args.load(_model_class(args))

@@ -108,6 +108,7 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
+    """Read, guess, draw."""
     model, tokenizer = args.load()
     context, title = model.config.n_positions, f"What the layers of {args.name} would predict"
     texts, maps = args.token_ids(tokenizer, context), {"": None}

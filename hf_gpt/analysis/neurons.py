@@ -56,6 +56,7 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
+    """Read, rank, colour."""
     if len(args.unit or (0, 0)) != 2:
         raise ValueError("--unit is two numbers: a layer and a unit in it.")
     examples = args.examples

@@ -76,6 +76,7 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
+    """Read both, patch, draw."""
     if len(args.text or ()) != 1 or len(args.answers) != 2:
         raise ValueError("Give one clean prompt with --text, and two words with --answers.")
     model, tokenizer = args.load()

@@ -192,6 +192,7 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
+    """Read the states once for all tasks of a kind, probe, draw."""
     path = Path(args.file or _QUESTIONS)
     is_treebank = path.is_dir() or ".conllu" in path.suffixes
     if args.tasks and not is_treebank:

@@ -58,6 +58,7 @@ class Arguments(AnalysisArguments):
 
 
 def run(args: Arguments) -> None:
+    """Read the vectors, project, find neighbours."""
     if args.words and args.unit != "word":
         raise ValueError("--words are words in context: add --unit word.")
     if args.analogy is not None and len(args.analogy) != 3:

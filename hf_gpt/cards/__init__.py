@@ -154,14 +154,17 @@ class FineTunedCard:
 
     @property
     def is_adapter(self) -> bool:
+        """`bool`: whether weights of the base model are needed, too."""
         return self.adaptation not in ("full", "frozen")
 
     @property
     def base_name(self) -> str:
+        """`str`: the last part of the base model's folder or Hub id."""
         return Path(self.base_model.rstrip("/")).name
 
     @property
     def auto_class(self) -> str:
+        """`str`: the Auto class of transformers that loads the model."""
         return _CLASSES.get(self.family, "AutoModelForSequenceClassification")
 
     def eval_results(self) -> list[EvalResult]:

@@ -9,8 +9,7 @@ It needs gradio (`pip install -e ".[demo]"`), answers on this machine alone, and
 
 from dataclasses import dataclass
 
-from ..demo import HEADS
-from ..demo.page import build_app
+from ..demo import HEADS, build_app
 from ..files import flag
 from . import command
 

@@ -32,9 +32,7 @@ class SurprisalArguments(ReadingArguments):
     context: int | None = flag(None, "Tokens before each token of a long text, at least; by default half the context.")
     context_words: int | None = flag(None, "Read each word after so many words alone, as for a fixed window.")
     unit: str = flag("bits", "Unit of surprisal and entropy.", UNITS)
-    end_of_word: bool = flag(
-        False, "Charge a word's end to it, not to the next (GPT-2; GPT's tokens mark it already)."
-    )
+    end_of_word: bool = flag(False, "Charge a word's end to it, not to the next (GPT's tokens mark it already).")
     batch_size: int = flag(8, "Rows of text that are read at once.")
     output_file: str | None = flag(None, "A .tsv, .csv, .parquet, .json or .html file, instead of a table here.")
 
@@ -73,4 +71,4 @@ def main(args: SurprisalArguments) -> None:
     else:
         args.write(separated)
     total, mean = table["surprisal"].sum(), table["surprisal"].mean()
-    print(f"{len(rows):,} words, {total:.2f} {args.unit}, {mean:.2f} a word: {path}")
+    print(f"{len(rows):,} words, {total:.2f} {args.unit}, {mean:.2f} a word")

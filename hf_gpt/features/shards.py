@@ -62,9 +62,7 @@ class FeatureArguments(NamesModel):
     tokens_per_batch: int | None = flag(None, "Tokens of a batch with padding (default: 512 on a CPU, else 8192).")
     csv: bool = flag(False, f"Write {CSV}, too: a line per text, word or token, a column per dimension.")
     use_cpu: bool = flag(False, "Stay on the CPU.")
-    fast_float32: bool | None = flag(
-        None, "As in fine-tuning: products of float32 by oneDNN, by default where a trial shows it to be worth it."
-    )
+    fast_float32: bool | None = flag(None, "CPU products of float32 by oneDNN; by default if faster and as exact.")
     overwrite_output_dir: bool = flag(False, "Replace the features that an earlier run left in --output_dir.")
 
     def __post_init__(self) -> None:

@@ -21,9 +21,7 @@ from ..performance import PACKED_DTYPES, pack_for_inference
 class LanguageModelArguments(NamesModel):
     """Which language model."""
 
-    model_name_or_path: str = flag(
-        help="Folder or Hub id of a language model: hf_gpt, OpenAI's release, transformers' own, or an adapter."
-    )
+    model_name_or_path: str = flag(help="Folder or Hub id of a language model or an adapter, or OpenAI's release.")
     device: str | None = flag(None, "Such as cpu or cuda:1; by default the accelerator, if there is one.")
 
     def load(self, model_class: type[GPTPreTrainedModel] = GPTForCausalLM) -> tuple[GPTPreTrainedModel, GPTTokenizer]:
@@ -45,11 +43,7 @@ class ReadingArguments(LanguageModelArguments):
     """Which language model, what it reads, and where the result goes."""
 
     text: list[str] | None = flag(None, "Texts.")
-    pack: str = flag(
-        "float32",
-        "Dtype of the packed weights on a CPU; int8 and bfloat16 round, none keeps them.",
-        (*PACKED_DTYPES, "none"),
-    )
+    pack: str = flag("float32", "Packed weights on a CPU; int8 and bfloat16 round.", (*PACKED_DTYPES, "none"))
     output_file: str | None = flag(None, "A .json file for all results.")
     overwrite: bool = flag(False, "Replace an existing output file.")
 

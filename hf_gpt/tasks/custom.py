@@ -54,9 +54,7 @@ class CustomTask:
     class_names: list[str] | None = flag(None, "All classes; by default those found.")
     problem_type: str | None = flag(None, f"{SINGLE_LABEL}, {MULTI_LABEL}, regression or ordinal.")
     score_range: list[float] | None = flag(None, "With --problem_type ordinal: the lowest score, 0, and the highest.")
-    metrics: list[str] | None = flag(
-        None, "The main one first: accuracy, ..., or any of the library evaluate by its id or path, whose code is run."
-    )
+    metrics: list[str] | None = flag(None, "Main one first; also those of evaluate by id or path, whose code is run.")
     first_choice: str = flag("0", "How the file writes the first choice: 0, 1 or A; text if it has the choice's text.")
     skip_bad_rows: bool = flag(False, "Leave out, and count, rows without a text or a known label.")
     delimiter: str | None = flag(None, "What separates columns, such as ';' or '\\t'; by default as the name says.")

@@ -193,6 +193,7 @@ def review(fields: Fields) -> Iterator[Fields]:
 
 
 def news(fields: Fields) -> Iterator[Fields]:
+    """A row of AG News, on the Hub with its text, in the makers' files with title and description."""
     text = fields["text"] if "text" in fields else f"{fields['title']} {fields['description']}"
     yield {**fields, "text": text.replace("\\", " ")}  # which the set's makers wrote for line ends
 

@@ -51,6 +51,7 @@ class LanguageModelTrainer(WholeCheckpointTrainer):
         return super().create_optimizer(model)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the perplexities to what an evaluation has found."""
         if (loss := logs.get("eval_loss")) is not None:
             logs[f"eval_{self.measures[0]}"] = perplexity(loss)
             if not self.is_masked:

@@ -72,6 +72,7 @@ class MultiTaskTrainer(GPTTrainer):
         super().__init__(model, args, train_dataset=rows, **more)
 
     def train_sampler(self, rows: ConcatDataset, batch_size: int, seed: int) -> MultiTaskSampler:
+        """The order of the training rows, in global batches of one task each."""
         sampler_of = super().train_sampler
         return MultiTaskSampler([sampler_of(part, batch_size, seed) for part in rows.datasets])
 
@@ -84,6 +85,7 @@ class MultiTaskTrainer(GPTTrainer):
         return loss
 
     def loss_terms(self, inputs: dict[str, Any], outputs: Any) -> dict[str, torch.Tensor]:
+        """Both terms, and the task's own loss."""
         terms = super().loss_terms(inputs, outputs)
         return terms | {f"task_loss_{inputs['task']}": terms["task_loss"]}
 

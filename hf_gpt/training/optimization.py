@@ -83,6 +83,7 @@ class ReleaseAdam(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
+        """One update, as any optimizer's; the loss of `closure`, if there is one."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         if self.max_grad_norm > 0:
             parameters = [parameter for group in self.param_groups for parameter in group["params"]]
@@ -150,6 +151,7 @@ class MuonAndAdamW(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
+        """One update of both; the loss of `closure`, if there is one."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         # Loading a state replaces groups and states, so each part takes its own again.
         for part, groups in zip(self._parts, (self.param_groups[:1], self.param_groups[1:]), strict=True):

@@ -66,6 +66,7 @@ class Products(TrainerCallback, ExportableState):
         self.fast_float32 = fast_float32
 
     def state(self) -> dict[str, Any]:
+        """What a checkpoint holds of it."""
         return {"args": {"fast_float32": self.fast_float32}, "attributes": {}}
 
 
@@ -249,6 +250,7 @@ class SetEpoch(TrainerCallback):
         self.follower = follower
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Set the epoch that begins, or resumes."""
         self.follower.set_epoch(int(state.epoch or 0))
 
 

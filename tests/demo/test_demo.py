@@ -7,8 +7,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from hf_gpt.demo import HEADS, Demo
-from hf_gpt.demo.page import build_app
+from hf_gpt.demo import HEADS, Demo, build_app
 from hf_gpt.generation.strategies import continue_prompts, strategies
 
 PROMPT = "She opened the door and"
