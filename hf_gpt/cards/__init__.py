@@ -235,7 +235,4 @@ def learning_rate_advice(model: str, learning_rate: float) -> str | None:
         return None
     if proposed == learning_rate:
         return None
-    return (
-        f"{model} was fine-tuned with --learning_rate {proposed:g} (its card); this run takes {learning_rate:g}, the "
-        "paper's for a model of GPT-1's size."
-    )
+    return f"The card of {model} proposes --learning_rate {proposed:g}; this run takes the paper's, {learning_rate:g}."

@@ -184,9 +184,7 @@ def _read_best_params(path: Path, options: SourceOptions) -> GPTPreTrainedModel:
     arrays = read_arrays(file)
     blocks, rest = divmod(len(arrays) - 1, 12)
     if blocks < 1 or rest not in (0, 2) or arrays[0].ndim != 2:
-        raise ValueError(
-            f"{file} holds {len(arrays)} arrays; expected one embedding matrix, 12 per block and the head's two."
-        )
+        raise ValueError(f"{file} holds {len(arrays)} arrays; expected an embedding, 12 per block, 2 of a head.")
     embedding, arrays, head_arrays = arrays[0], arrays[1 : 12 * blocks + 1], arrays[12 * blocks + 1 :]
     if options.n_positions is not None:
         vocabulary = len(embedding) - 3 - options.n_positions

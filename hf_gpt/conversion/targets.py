@@ -51,10 +51,7 @@ def write_checkpoint(checkpoint: Checkpoint, folder: Path, to: str, quantization
             parameters[name] = parameters[name][:first].clone()
     if to == "tf-release":
         if config.start_token_id is not None and not is_untrained:
-            raise ValueError(
-                "OpenAI's release holds no rows of special tokens: --head language-model leaves out what training "
-                "made of those of the model, which must be its last four."
-            )
+            raise ValueError("OpenAI's release has no special tokens: --head language-model leaves the last four out.")
         if config.n_embd != 64 * config.n_head:
             heads = f"there are {config.n_head} heads: read it with --n_head"
             checkpoint.notes.append(f"The release does not say that {heads}.")

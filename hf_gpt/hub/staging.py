@@ -89,10 +89,8 @@ def add_code(folder: Path) -> None:
 def check_base_model(named: str | None) -> None:
     """Raise a `ValueError` unless an adapter's base model is named by its Hub id."""
     if not named or "/" not in named or not is_hub_id(named):
-        raise ValueError(
-            f"The adapter's base model is {named or 'not named'}, which nobody else has: push that model first, then "
-            "name its Hub id with --base_model user/name, or start training from it."
-        )
+        problem = f"The adapter's base model is {named or 'not named'}, which nobody else has"
+        raise ValueError(f"{problem}: push that model first, then name its Hub id with --base_model user/name.")
 
 
 def _check_loads(folder: Path, kind: str) -> None:

@@ -817,10 +817,7 @@ def check_inputs(model: GPTModel, subtree_end, attention_mask, past_key_values) 
 def check_task_inputs(model, attention_mask, subtree_end, classify_index, return_lm_loss, lm_weights) -> None:
     """Raise a `ValueError` for what a task head would get wrong."""
     if return_lm_loss and lm_weights is None and (subtree_end is not None or model.reads_words):
-        raise ValueError(
-            "The language-model loss of a token tree or of words needs lm_weights: give them (TokenTreeCollator does) "
-            "or pass return_lm_loss=False."
-        )
+        raise ValueError("The loss of trees or of words needs lm_weights (TokenTreeCollator) or return_lm_loss=False.")
     if model.config.is_causal:
         return
     if return_lm_loss:

@@ -66,7 +66,7 @@ def test_the_card_of_a_model_proposes_its_learning_rate(hf_gpt, tmp_path):
     """Where no other than the paper's was asked for."""
     mini = str(REPOSITORY / "model_cards" / "gpt-mini")
     flags = ("finetune", "--model_name_or_path", mini, "--task", "none", "--output_dir", tmp_path / "out")
-    assert "was fine-tuned with --learning_rate 0.0005 (its card); this run takes 6.25e-05" in hf_gpt(*flags)[1]
+    assert "proposes --learning_rate 0.0005; this run takes the paper's, 6.25e-05" in hf_gpt(*flags)[1]
     for more in (("--learning_rate", "1e-3"), ("--adaptation", "lora")):
         assert "its card" not in hf_gpt(*flags, *more)[1]
     (tmp_path / CARD).write_text("---\n: [\n---\n")

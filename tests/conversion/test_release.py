@@ -144,7 +144,7 @@ def test_parameters_that_do_not_fit(tmp_path, converted):
     for content, flags, message in (
         (whole, (), "--n_positions"),
         (whole, ("--n_positions", 235), "do not fit"),
-        (whole[:-1], ("--n_positions", 24), "one embedding matrix, 12 per block"),
+        (whole[:-1], ("--n_positions", 24), "an embedding, 12 per block"),
         ([*whole[:2], whole[3], whole[2], *whole[4:]], ("--n_positions", 24), "block 0, attn/c_attn/b"),
     ):
         joblib.dump(content, path)
