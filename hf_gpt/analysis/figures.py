@@ -95,8 +95,8 @@ def curves_figure(
     for axes, (name, curves) in zip(figure.subplots(len(panels), squeeze=False).flat, panels.items(), strict=True):
         for (curve, values), mark in zip(curves.items(), _MARKS, strict=False):
             mean, low, high = np.broadcast_to(values, (3, np.shape(values)[-1]))
-            ends = [mean - low, high - mean]
-            axes.errorbar(range(len(mean)), mean, ends, label=curve, marker=mark, linestyle=line, capsize=2)
+            ends, places = [mean - low, high - mean], np.arange(len(mean)) + 0.15 * len(axes.containers) * bool(names)
+            axes.errorbar(places, mean, ends, label=curve, marker=mark, linestyle=line, capsize=2)
         axes.set(title=name, xlabel=across)
         axes.xaxis.get_major_locator().set_params(integer=True)
         if names:
