@@ -81,7 +81,7 @@ def recognise(path: Path) -> str:
             config = read_json(file)
             check_config(config, file)
             kind = stock_type(config) or config.get("model_type")
-        if kind not in KINDS:
+        if kind not in [*KINDS]:  # where a list would be an error of its own
             raise ValueError(f"{file} is of a model of the type {kind!r}; hf_gpt, openai-gpt and gpt2 are known here.")
         return kind
     if (path / "params_shapes.json").is_file() or any(path.glob("params_[0-9].npy")):
