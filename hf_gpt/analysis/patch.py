@@ -77,7 +77,7 @@ class Arguments(AnalysisArguments):
 
 def run(args: Arguments) -> None:
     """Read both, patch, draw."""
-    if len(args.text or ()) != 1 or len(args.answers) != 2:
+    if len(args.text or ()) != 1 or [bool(word.strip()) for word in args.answers] != [True, True]:
         raise ValueError("Give one clean prompt with --text, and two words with --answers.")
     model, tokenizer = args.load()
     (clean,), corrupted = args.token_ids(tokenizer, model.config.n_positions, 1), encode(tokenizer, args.corrupted)

@@ -37,7 +37,7 @@ _OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
 def flag(default: Any = dataclasses.MISSING, help: str = "", choices: Iterable[Any] = ()) -> Any:
     """A field with its text in `--help` and the values that it may have; without a default it is required."""
-    metadata = {"help": help} | ({"choices": [*choices]} if choices else {})
+    metadata = {"help": help.replace("%", "%%")} | ({"choices": [*choices]} if choices else {})
     if isinstance(default, list):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

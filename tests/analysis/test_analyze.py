@@ -65,6 +65,7 @@ FILES |= {"three.csv": f"{FILES['rows.csv']}Six.,c\n", "none.csv": "text,label\n
         ("neurons", ("--file", "rows.csv", "--unit", 2), "two numbers"),
         ("lens", ("--tuned", "true", "--text_files", "no.txt"), "no.txt"),
         ("patch", (*ANSWERS, "--corrupted", "She sat."), "Give one clean prompt"),
+        ("patch", ("--answers", "", "night", "--text", "She ran.", "--corrupted", "She sat."), "and two words"),
         ("patch", (*ANSWERS, "--text", "She ran.", "--corrupted", "She"), "has 3 tokens, the corrupted one 1"),
         ("patch", (*ANSWERS, "--text", "She ran.", "--corrupted", "She ran."), "the same preference"),
     ],
