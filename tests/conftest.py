@@ -1,6 +1,7 @@
 """Settings and fixtures shared by all tests: no network, own caches, one thread, tiny models."""
 
 import atexit
+import gc
 import os
 import shutil
 import signal
@@ -154,6 +155,13 @@ def script(monkeypatch, capsys):
 def hf_gpt(script):
     """`hf_gpt(*words)` runs a command in this process and returns (exit status, output, errors)."""
     return partial(script, entry)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_imports():
+    """Every training collects garbage: it need not look through libraries and tests, which takes most of its time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """Every kind of checkpoint as a model of ours, with the numbers that are stored; all is checked, no pickle is run."""
 
+import pickle
 from dataclasses import dataclass, field
 from functools import reduce
 from pathlib import Path
@@ -165,6 +166,9 @@ class _ArraysOnly(NumpyUnpickler):
         if module != "numpy" or name not in ("ndarray", "dtype"):
             raise ValueError(f"it names {module}.{name}, and only arrays of numbers are read")
         return getattr(np, name)
+
+    # Bytes, for which unpicklers take memory before they read the file, are refused by their name, too.
+    dispatch = NumpyUnpickler.dispatch | {pickle.BYTEARRAY8[0]: lambda self: self.find_class("builtins", "bytes")}
 
 
 def read_arrays(path: Path) -> list[np.ndarray]:

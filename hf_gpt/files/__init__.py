@@ -79,9 +79,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """A YAML file of `name: value` lines; a `ValueError` names it otherwise."""
     try:
         text = path.read_text(encoding="utf-8")
-        for event in yaml.parse(text):
-            if isinstance(event, yaml.AliasEvent):  # of which a short file may hold a number without end
-                raise ValueError(f"it has the alias *{event.anchor}")
+        depth = 0
+        for event in yaml.parse(text):  # a short file may hold aliases without end, or take minutes by its depth
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent) or depth > 20:
+                raise ValueError("it has an alias (*name), or more than 20 levels")
         content = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, IndexError, RecursionError) as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from error
