@@ -23,7 +23,7 @@ from torch import nn
 from transformers import TrainerState, TrainingArguments
 
 from ..files import CARD, FACTS, check_types, read_yaml, reading, write_text
-from ..files.templates import render_template
+from ..files.templates import get_template
 from ..hub.card import PIPELINE_TAGS, THIS_REPOSITORY
 from ..hub.repositories import EVAL_RESULTS, is_hub_id
 from ..tasks.metrics import METRICS
@@ -150,7 +150,7 @@ class FineTunedCard:
             eval_results=results or None,
         )
         values = {"card": self, "card_data": data.to_yaml(), "results": results, "this_repository": THIS_REPOSITORY}
-        return ModelCard(render_template(TEMPLATES / "fine_tuned.md", **values, spread=SPREAD if self.seeds else ()))
+        return ModelCard(get_template(TEMPLATES / "fine_tuned.md").render(values, spread=SPREAD if self.seeds else ()))
 
     @property
     def is_adapter(self) -> bool:

@@ -158,7 +158,7 @@ class _Numbers(NumpyArrayWrapper):
 
 
 class _ArraysOnly(NumpyUnpickler):
-    """joblib's own unpickler, for which there are no names but those that arrays need."""
+    """joblib's own unpickler, without names that arrays do not need, and bytes, which may promise gigabytes."""
 
     def find_class(self, module: str, name: str) -> type:
         if name == "NumpyArrayWrapper":
@@ -167,7 +167,6 @@ class _ArraysOnly(NumpyUnpickler):
             raise ValueError(f"it names {module}.{name}, and only arrays of numbers are read")
         return getattr(np, name)
 
-    # Bytes, for which unpicklers take memory before they read the file, are refused by their name, too.
     dispatch = NumpyUnpickler.dispatch | {pickle.BYTEARRAY8[0]: lambda self: self.find_class("builtins", "bytes")}
 
 

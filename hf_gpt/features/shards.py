@@ -21,7 +21,7 @@ from .. import files
 from ..cards import TEMPLATES
 from ..conversion.tokenizers import check_ids
 from ..files import flag
-from ..files.templates import render_template
+from ..files.templates import get_template
 from ..loading import NamesModel
 from ..model.modeling_gpt import GPTModel
 from ..performance import pack_for_inference, use_fast_float32
@@ -236,7 +236,7 @@ def _finish(output: Path, settings: dict[str, Any], shards: list[Path]) -> dict[
     record |= {"truncated_rows": int((truncated > 0).sum()), "truncated_tokens": int(truncated.sum())}
     texts = ", ".join(Path(name).name for name, *_ in record["input_files"])
     values = {"record": record, "read": describe_rows(record), "files": texts}
-    files.write_text(output / CARD, render_template(TEMPLATES / "features.md", **values))
+    files.write_text(output / CARD, get_template(TEMPLATES / "features.md").render(**values))
     files.write_json(output / RESULT, record)
     return record
 

@@ -1,9 +1,10 @@
 """Texts and pages from Jinja templates of the package."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from . import finite
 
@@ -11,18 +12,19 @@ from . import finite
 COLOURS = {"more": (232, 112, 78), "less": (88, 150, 222)}
 
 
-def render_template(path: Path, **values: Any) -> str:
+@functools.cache
+def get_template(path: Path) -> Template:
     """
-    The text of a template, which may import others next to it, filled in with `values`; a name that is not given is an
-    error. `cell` makes a value fit into a cell of a table. Pages (`.html.jinja`) escape their values.
+    A template, which may import others next to it, to `render` with values; a name that is not given is an error.
+    `cell` makes a value fit into a cell of a table. Pages (`.html.jinja`) escape their values.
     """
     loader = FileSystemLoader([path.parent, Path(__file__).parent])
     blanks = dict.fromkeys(("trim_blocks", "lstrip_blocks", "keep_trailing_newline"), True)
     environment = Environment(loader=loader, undefined=StrictUndefined, autoescape=path.suffix == ".jinja", **blanks)
     environment.filters["cell"] = lambda value: " ".join(str(value).split()).replace("|", "\\|")
-    return environment.get_template(path.name).render(values)
+    return environment.get_template(path.name)
 
 
 def render_page(template: Path, title: str, data: Any = None, **values: Any) -> str:
     """A page from a template that extends `page.html.jinja`: it fetches nothing; its script reads `data` as `DATA`."""
-    return render_template(template, title=title, data=finite(data), colours=COLOURS, **values)
+    return get_template(template).render(title=title, data=finite(data), colours=COLOURS, **values)

@@ -24,7 +24,7 @@ from hf_gpt.commands import command as as_command
 from hf_gpt.commands import parse_arguments
 from hf_gpt.hub.repositories import local_folder
 
-from ..support.runs import ARGUMENTS, REPOSITORY, finetune, start_launch
+from ..support.runs import ARGUMENTS, REPOSITORY, finetune, run_command, start_run
 
 COMMANDS = sorted(path.stem for path in (REPOSITORY / "hf_gpt" / "commands").glob("[!_]*"))
 SMALL = ("--max_train_rows", 16, "--max_eval_rows", 12, "--num_train_epochs", 1, "--use_cpu", "true")
@@ -214,15 +214,16 @@ def test_a_second_stop_ends_with_the_same_line(number):
 def test_a_stopped_run_says_how_to_resume(tiny_checkpoint, tmp_path):
     output = tmp_path / "out"
     flags = ["--task", "questions", "--model_name_or_path", tiny_checkpoint, "--output_dir", output, *SMALL]
-    flags += ["--max_train_rows", 200, "--per_device_train_batch_size", 2, "--disable_tqdm", "false"]
+    flags += ["--max_train_rows", 80, "--per_device_train_batch_size", 2, "--disable_tqdm", "false"]
     flags += ["--save_strategy", "steps", "--eval_strategy", "steps", "--save_steps", 5, "--eval_steps", 5]
-    process = start_launch(tmp_path / "log", [sys.executable, "scripts/finetune.py", *map(str, flags)])
-    while process.poll() is None and not list(output.glob("checkpoint-*/trainer_state.json")):
+    process = start_run(tmp_path / "log", "finetune", *flags, function=run_command)
+    while process.is_alive() and not list(output.glob("checkpoint-*/trainer_state.json")):
         time.sleep(0.01)
     process.terminate()
-    status, log = process.wait(120), (tmp_path / "log").read_text()
+    process.join(120)
+    status, log = process.exitcode, (tmp_path / "log").read_text()
     assert (status, "Traceback" in log) == (128 + signal.SIGTERM, False), log
     resume = "The same command with --resume_from_checkpoint last resumes from the last checkpoint."
-    assert log.splitlines()[-1] == f"finetune.py: stopped (SIGTERM). {resume}"
+    assert log.splitlines()[-1] == f"hf-gpt finetune: stopped (SIGTERM). {resume}"
     record = finetune(*flags, "--resume_from_checkpoint", "last")
-    assert (record["steps"], record["resumed"]) == (100, True)
+    assert (record["steps"], record["resumed"]) == (40, True)

@@ -11,7 +11,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from hf_gpt.files import atomic, check_empty, check_settings, contents, output_folder, reading, write_json, write_text
-from hf_gpt.files.templates import render_template
+from hf_gpt.files.templates import get_template
 
 from ..support.runs import REPOSITORY, finetune
 
@@ -54,9 +54,9 @@ def test_templates(tmp_path):
     (tmp_path / "parts.md").write_text("{% macro row(value) %}\n| {{ value | cell }} |\n{% endmacro %}\n")
     template = tmp_path / "text.md"
     template.write_text('{% from "parts.md" import row %}\n{{ row(value) }}\n')
-    assert render_template(template, value="a\nb|c") == "| a b\\|c |\n\n"
+    assert get_template(template).render(value="a\nb|c") == "| a b\\|c |\n\n"
     with pytest.raises(UndefinedError, match="value"):
-        render_template(template)
+        get_template(template).render()
 
 
 HOLDER = """

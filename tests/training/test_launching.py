@@ -22,6 +22,7 @@ from ..support.tiny import CLASSIFY, DELIMITER, PAD, START, build_model
 CONFIGURATIONS = REPOSITORY / "scripts/configs/accelerate"
 
 
+@pytest.mark.slow
 def test_a_launched_run_names_what_is_wrong(tiny_checkpoint, tmp_path):
     flags = ["--task", "questions", "--model_name_or_path", tiny_checkpoint, "--output_dir", tmp_path / "out"]
     command = launch_command("two_cpu_processes", *flags, "--adaptation", "frozen", "--layers", "7")
