@@ -88,8 +88,9 @@ def attention(request):
 
 @pytest.fixture(autouse=True)
 def seeded():
-    """Every test begins with the same random state, whichever ran before."""
+    """Every test begins with the same random state and with gradients, whichever ran before."""
     set_seed(0)
+    torch.set_grad_enabled(True)  # which a page's code turns off
 
 
 @pytest.fixture(scope="session")
