@@ -42,7 +42,7 @@ FAMILIES = {
 RARELY = "--save_strategy steps --save_steps 80 --eval_strategy steps --eval_steps 80"
 # Other kinds of runs: their family, and further flags.
 KINDS = {family: (family, []) for family in FAMILIES} | {
-    "question answering": ("question answering", f"--num_train_epochs 25 {RARELY}".split()),
+    "question answering": ("question answering", f"--num_train_epochs 30 {RARELY}".split()),
     "lora": ("classification", ["--adaptation", "lora"]),
     "houlsby": ("multiple choice", ["--adaptation", "houlsby"]),
     # Texts are truncated to the context that the virtual tokens leave.
